@@ -1,0 +1,26 @@
+"""Parameter dataclasses. Importing them imports no torch."""
+
+from .checkpoint import CheckpointParameters
+from .device import AXES, Axes, Comm, DeviceParameters, resolve_axes
+from .errors import ConfigError
+from .fault_tolerance import FaultToleranceParameters
+from .logging import LoggingParameters, WandbLoggingParameters
+from .trainer import AbstractTrainerConfig, BaseTrainerConfig, DreamTrainerConfig
+from .training import TrainingParameters
+
+__all__ = [
+    "AXES",
+    "AbstractTrainerConfig",
+    "Axes",
+    "BaseTrainerConfig",
+    "CheckpointParameters",
+    "Comm",
+    "ConfigError",
+    "DeviceParameters",
+    "DreamTrainerConfig",
+    "FaultToleranceParameters",
+    "LoggingParameters",
+    "TrainingParameters",
+    "WandbLoggingParameters",
+    "resolve_axes",
+]

@@ -1,0 +1,356 @@
+"""How a run is laid out over devices: one degree per mesh axis, precision, compilation.
+
+Nothing here imports torch or reads the environment, so that `dream check` evaluates
+the very same rules that a run obeys.
+"""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
+
+    import torch
+
+from .errors import ConfigError, is_count, refuse_unless
+
+Degree = Union[int, Literal["auto"]]
+DType = Union[str, "torch.dtype"]
+
+AXES: dict[str, str] = {
+    "pp": "pipeline_parallel",
+    "dp_replicate": "dp_replicate",
+    "dp_shard": "dp_shard",
+    "cp": "context_parallel",
+    "tp": "tensor_parallel",
+}
+"""Mesh axis -> the field that sets its degree; outermost axis first."""
+
+PARAM_DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(kw_only=True)
+class Comm:
+    """Time-outs of collectives, in seconds."""
+
+    init_timeout_seconds: int = 300
+    """Until the first optimizer step is done: compilation and slow file systems."""
+
+    train_timeout_seconds: int = 300
+    """From then on: the longest wait for another rank before the run is ended."""
+
+    def __post_init__(self) -> None:
+        for name in ("init_timeout_seconds", "train_timeout_seconds"):
+            value = getattr(self, name)
+            refuse_unless(is_count(value, 1), name, value, "a whole number of seconds, from 1")
+
+
+class Options(TypedDict, total=False):
+    """What every preset of `DeviceParameters` accepts beside its own degrees."""
+
+    param_dtype: DType
+    reduce_dtype: DType
+    compile_model: bool
+    compiled_autograd: bool
+    checkpoint_activations: bool
+    activation_memory_budget: float
+    cpu_offload: bool
+    async_tensor_parallel: bool | None
+    loss_parallel: bool
+    context_parallel_rotate_method: Literal["allgather", "alltoall"]
+    pipeline_schedule: str
+    pipeline_microbatches: int | None
+    force_ddp: bool
+    force_fsdp: bool
+    comm: Comm
+    error_if_nonfinite: bool
+
+
+@dataclass(kw_only=True)
+class DeviceParameters:
+    """The degree of every mesh axis, and what is done to the model on it.
+
+    A degree is a whole number, or "auto" for whatever the other axes leave. Only one
+    axis can be "auto"; `tensor_parallel` may be a second one, and then takes the ranks
+    of one node. Raises `ConfigError` where values contradict each other.
+    """
+
+    pipeline_parallel: Degree = 1
+    dp_replicate: Degree = 1
+    dp_shard: Degree = 1
+    context_parallel: Degree = 1
+    tensor_parallel: Degree = 1
+
+    param_dtype: DType = "bfloat16"
+    """What the forward pass computes in. Weights and optimizer state stay float32."""
+
+    reduce_dtype: DType = "float32"
+    """What gradients are averaged over ranks in."""
+
+    compile_model: bool = True
+    """Call `apply_compile`."""
+
+    compiled_autograd: bool = False
+
+    checkpoint_activations: bool = False
+    """Call `apply_activation_checkpointing`."""
+
+    activation_memory_budget: float = 1.0
+    """Share of the activations that compiled code keeps, 0 to 1."""
+
+    cpu_offload: bool = False
+    """Keep sharded parameters and optimizer state in host memory."""
+
+    async_tensor_parallel: bool | None = None
+    """Overlap tensor-parallel collectives with compute; None: whenever compilation is on."""
+
+    loss_parallel: bool = False
+
+    context_parallel_rotate_method: Literal["allgather", "alltoall"] = "allgather"
+
+    pipeline_schedule: str = "1F1B"
+
+    pipeline_microbatches: int | None = None
+
+    force_ddp: bool = False
+    """Replicate where the degrees say shard, and call `apply_replicate` even on one rank."""
+
+    force_fsdp: bool = False
+    """Shard where the degrees say replicate, and call `apply_fully_shard` even on one rank."""
+
+    comm: Comm = field(default_factory=Comm)
+
+    error_if_nonfinite: bool = False
+    """Stop at a gradient norm that is not finite. Costs a device sync on every step."""
+
+    def __post_init__(self) -> None:
+        for name in AXES.values():
+            degree = getattr(self, name)
+            if degree != "auto" and not is_count(degree, 1):
+                raise ConfigError(
+                    "DT104",
+                    f"{name}={degree!r} is not a degree of parallelism.",
+                    'Use a whole number from 1, or "auto".',
+                )
+        autos = [name for name in AXES.values() if getattr(self, name) == "auto"]
+        if len([name for name in autos if name != "tensor_parallel"]) > 1:
+            raise ConfigError(
+                "DT101",
+                f'{" and ".join(autos)} are all "auto", but only one axis can take '
+                "what the others leave.",
+                "Give all but one of them a number.",
+            )
+        if self.force_ddp and self.force_fsdp:
+            raise ConfigError(
+                "DT105",
+                "force_ddp=True and force_fsdp=True contradict each other.",
+                "Set one of them to False.",
+            )
+        if self.async_tensor_parallel and self.tensor_parallel != 1 and not self.compile_model:
+            raise ConfigError(
+                "DT103",
+                "async_tensor_parallel=True needs compile_model=True: it is a compiler pass.",
+                "Turn compilation on, or leave async_tensor_parallel out.",
+            )
+        self._check_values()
+
+    def _check_values(self) -> None:
+        for name in ("param_dtype", "reduce_dtype"):
+            dtype = str(getattr(self, name)).removeprefix("torch.")
+            refuse_unless(
+                dtype in PARAM_DTYPES, name, getattr(self, name), " or ".join(PARAM_DTYPES)
+            )
+            setattr(self, name, dtype)
+        budget = self.activation_memory_budget
+        is_share = isinstance(budget, (int, float)) and 0 <= budget <= 1
+        refuse_unless(is_share, "activation_memory_budget", budget, "a share from 0 to 1")
+        rotate = self.context_parallel_rotate_method
+        refuse_unless(
+            rotate in ("allgather", "alltoall"),
+            "context_parallel_rotate_method",
+            rotate,
+            "allgather or alltoall",
+        )
+        microbatches = self.pipeline_microbatches
+        refuse_unless(
+            microbatches is None or is_count(microbatches, 1),
+            "pipeline_microbatches",
+            microbatches,
+            "a whole number from 1, or None",
+        )
+
+    @classmethod
+    def SINGLE_DEVICE(cls, **options: "Unpack[Options]") -> "Self":
+        """One process, one device."""
+        return cls(**options)
+
+    @classmethod
+    def DDP(
+        cls,
+        *,
+        dp_replicate: Degree = "auto",
+        pipeline_parallel: Degree = 1,
+        **options: "Unpack[Options]",
+    ) -> "Self":
+        """A full copy of the model on every rank."""
+        return cls(dp_replicate=dp_replicate, pipeline_parallel=pipeline_parallel, **options)
+
+    @classmethod
+    def FSDP(
+        cls,
+        *,
+        dp_shard: Degree = "auto",
+        tensor_parallel: Degree = 1,
+        context_parallel: Degree = 1,
+        pipeline_parallel: Degree = 1,
+        **options: "Unpack[Options]",
+    ) -> "Self":
+        """Parameters, gradients and optimizer state sharded over all ranks."""
+        return cls(
+            dp_shard=dp_shard,
+            tensor_parallel=tensor_parallel,
+            context_parallel=context_parallel,
+            pipeline_parallel=pipeline_parallel,
+            **options,
+        )
+
+    @classmethod
+    def HSDP(
+        cls,
+        *,
+        dp_shard: Degree,
+        dp_replicate: Degree = "auto",
+        tensor_parallel: Degree = 1,
+        context_parallel: Degree = 1,
+        pipeline_parallel: Degree = 1,
+        **options: "Unpack[Options]",
+    ) -> "Self":
+        """Sharded over groups of `dp_shard` ranks, replicated over the groups."""
+        return cls(
+            dp_shard=dp_shard,
+            dp_replicate=dp_replicate,
+            tensor_parallel=tensor_parallel,
+            context_parallel=context_parallel,
+            pipeline_parallel=pipeline_parallel,
+            **options,
+        )
+
+    @property
+    def degrees(self) -> dict[str, Degree]:
+        """Mesh axis -> degree, with `force_ddp` and `force_fsdp` carried out."""
+        degrees: dict[str, Degree] = {axis: getattr(self, name) for axis, name in AXES.items()}
+        replicate, shard = degrees["dp_replicate"], degrees["dp_shard"]
+        both: Degree = (
+            replicate * shard if isinstance(replicate, int) and isinstance(shard, int) else "auto"
+        )
+        if self.force_ddp:
+            degrees |= {"dp_replicate": both, "dp_shard": 1}
+        elif self.force_fsdp and shard == 1:
+            degrees |= {"dp_replicate": 1, "dp_shard": both}
+        return degrees
+
+    def setting(self, name: str) -> str:
+        """The field as the user would write it: `dp_shard="auto"`."""
+        value = getattr(self, name)
+        return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """The solved mesh: the size of every axis, outermost first."""
+
+    pp: int = 1
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    cp: int = 1
+    tp: int = 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {axis: getattr(self, axis) for axis in AXES}
+
+    @property
+    def world_size(self) -> int:
+        return prod(self.sizes.values())
+
+    @property
+    def dp_size(self) -> int:
+        """How many ways the data is split."""
+        return self.dp_replicate * self.dp_shard
+
+    def __str__(self) -> str:
+        wide = [f"{axis}={size}" for axis, size in self.sizes.items() if size > 1]
+        return " x ".join(wide) or "one device"
+
+
+def resolve_axes(
+    parameters: DeviceParameters, world_size: int, local_world_size: int | None = None
+) -> Axes:
+    """Turn every "auto" into a number and prove that the mesh fits the processes.
+
+    `local_world_size` is the number of processes on one node (default: all on one).
+    Raises `ConfigError` with the sizes that would fit.
+    """
+    node = local_world_size or world_size
+    degrees = parameters.degrees
+    if degrees["tp"] == "auto" and list(degrees.values()).count("auto") == 2:
+        degrees["tp"] = node
+    fixed = prod(degree for degree in degrees.values() if isinstance(degree, int))
+    if "auto" in degrees.values():
+        if world_size % fixed:
+            raise _misfit(parameters, degrees, fixed, world_size)
+        auto = next(axis for axis, degree in degrees.items() if degree == "auto")
+        degrees[auto] = world_size // fixed
+    elif fixed != world_size:
+        raise _misfit(parameters, degrees, fixed, world_size)
+    axes = Axes(**{axis: int(degree) for axis, degree in degrees.items()})
+    if axes.tp > node or node % axes.tp:
+        raise ConfigError(
+            "DT106",
+            f"tensor_parallel={axes.tp} does not fit into one node of {node} processes: "
+            "its collectives would cross the network in every layer.",
+            f"Use one of {_listed(_divisors(node))}.",
+        )
+    return axes
+
+
+def _misfit(
+    parameters: DeviceParameters, degrees: dict[str, Any], fixed: int, world_size: int
+) -> ConfigError:
+    shown = [
+        f'{axis}("auto")' if degree == "auto" else f"{axis}({degree})"
+        for axis, degree in degrees.items()
+        if degree != 1 or axis.startswith("dp")
+    ]
+    product = " * ".join(shown)
+    if "auto" in degrees.values():
+        below = world_size - world_size % fixed
+        sizes = [size for size in (below, below + fixed) if size]
+        fact = f"{product} needs a multiple of {fixed} processes, but WORLD_SIZE is {world_size}."
+        launch = f"Launch {' or '.join(map(str, sizes))}"
+    else:
+        fact = f"{product} = {fixed}, but WORLD_SIZE is {world_size}."
+        launch = f"Launch {fixed}"
+    for axis, degree in degrees.items():
+        if isinstance(degree, int) and degree > 1 and world_size % (fixed // degree) == 0:
+            rest = world_size // (fixed // degree)
+            if "auto" not in degrees.values():
+                return ConfigError(
+                    "DT102", fact, f'{launch}, or set {AXES[axis]}="auto" (it would be {rest}).'
+                )
+            fitting = _listed(_divisors(rest))
+            return ConfigError(
+                "DT102", fact, f"{launch}, or set {AXES[axis]} to one of {fitting}."
+            )
+    if all(degree == 1 for degree in degrees.values()):
+        launch += " (a single device), or choose DeviceParameters.FSDP() or DDP()"
+    return ConfigError("DT102", fact, f"{launch}.")
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
