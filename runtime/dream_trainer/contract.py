@@ -71,7 +71,10 @@ HOOKS: tuple[Hook, ...] = (
     Hook("configure_dataloaders", (), "always", "return the train and validation iterables"),
     Hook("configure_metrics", (), "optional", "assign metrics"),
     Hook(
-        "training_step", ("batch", "batch_idx"), "always", "forward, backward, step; values to log"
+        "training_step",
+        ("batch", "batch_idx"),
+        "always",
+        "forward, backward, step; return values to log",
     ),
     Hook("validation_step", ("batch", "batch_idx"), "optional", "values to average and log"),
     Hook("count_items", ("batch",), "optional", "what a batch weighs in means and throughput"),
@@ -116,7 +119,7 @@ def callers(hook: Hook, parameters: DeviceParameters, degrees: Mapping[str, Degr
         if (degrees[axis_of[name]] != 1 if name in axis_of else getattr(parameters, name))
     ]
     # An axis that only `force_ddp` or `force_fsdp` made wide is that switch's doing.
-    own = [name for name in called if getattr(parameters, name) not in (1, False)]
+    own = [name for name in called if name not in axis_of or getattr(parameters, name) != 1]
     return own or called
 
 
@@ -158,7 +161,8 @@ def _unsupported(parameters: DeviceParameters, degrees: Mapping[str, Degree]) ->
         if degrees[axis] != 1
     ]
     if degrees["tp"] != 1 and degrees["dp_replicate"] != 1 and not _shards(parameters, degrees):
-        fact = f"{parameters.setting('tensor_parallel')} with replicated data parallelism averages wrong gradients."
+        tensor_parallel = parameters.setting("tensor_parallel")
+        fact = f"{tensor_parallel} beside replicated data parallelism averages wrong gradients."
         found.append(Problem("DT115", None, fact, "Use DeviceParameters.FSDP() or HSDP()."))
     return found
 

@@ -137,7 +137,7 @@ class DeviceParameters:
         if len([name for name in autos if name != "tensor_parallel"]) > 1:
             raise ConfigError(
                 "DT101",
-                f'{" and ".join(autos)} are all "auto", but only one axis can take '
+                f'{" and ".join(autos[:2])} are both "auto", but only one axis can take '
                 "what the others leave.",
                 "Give all but one of them a number.",
             )
