@@ -1,0 +1,261 @@
+"""Files of a project: text, syntax tree, and what an import statement means in them."""
+
+import ast
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .facts import Place
+
+LARGEST_FILE = 2_000_000
+"""Bytes. What is larger is data, not source."""
+
+SKIPPED_FOLDERS = frozenset(
+    {".dream", ".git", ".venv", "__pycache__", "build", "node_modules", "site-packages", "venv"}
+)
+
+
+@dataclass(eq=False)
+class Module:
+    """One parsed file, or a folder without `__init__.py` (then `tree` is empty)."""
+
+    path: str
+    """Absolute; of a package, the path of its `__init__.py` or its folder."""
+
+    shown: str
+    """The path as findings show it: relative to the working folder."""
+
+    name: str
+    text: str
+    tree: ast.Module
+    folder: str | None
+    """Where submodules lie, if this is a package."""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    def place(self, node: ast.AST) -> Place:
+        """Where `node` stands."""
+        line = getattr(node, "lineno", 1)
+        end_line = getattr(node, "end_lineno", None) or line
+        start = self._column(line, getattr(node, "col_offset", 0))
+        end = self._column(end_line, getattr(node, "end_col_offset", None) or 0)
+        return Place(self.shown, line, start, end_line, end)
+
+    def name_place(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Place:
+        """Where the name of a class or function stands."""
+        at = self.place(node)
+        text = self.lines[at.line - 1]
+        column = text.find(node.name, at.column - 1 + len("def ")) + 1
+        return Place(self.shown, at.line, column, at.line, column + len(node.name))
+
+    def _column(self, line: int, offset: int) -> int:
+        # Syntax trees count bytes, people count characters.
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        if not text.isascii():
+            offset = len(text.encode()[:offset].decode(errors="replace"))
+        return offset + 1
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file that cannot be parsed."""
+
+    message: str
+    place: Place
+
+
+@dataclass
+class Sources:
+    """Every file that the check has read, each parsed once."""
+
+    overlay: dict[str, str] = field(default_factory=dict)
+    """Absolute path -> text that stands in for the file's."""
+
+    broken: dict[str, Broken] = field(default_factory=dict)
+    runtimes: set[str] = field(default_factory=set)
+    """Folders of vendored runtimes that an import has led to."""
+
+    _modules: dict[str, Module | None] = field(default_factory=dict)
+    _roots: dict[str, list[str]] = field(default_factory=dict)
+    _resolved: dict[tuple[str, str, int], "Module | str"] = field(default_factory=dict)
+
+    def load(self, path: str, name: str | None = None) -> Module | None:
+        """The parsed file; None where it cannot be parsed (see `broken`)."""
+        if path not in self._modules:
+            self._modules[path] = self._parse(path, name or _module_name(path))
+        return self._modules[path]
+
+    def modules(self) -> Iterator[Module]:
+        return (module for module in self._modules.values() if module is not None)
+
+    def read(self, path: str) -> str:
+        """The text of a file. Raises `ValueError` or `OSError` where it is no source."""
+        if path in self.overlay:
+            return self.overlay[path]
+        if os.path.getsize(path) > LARGEST_FILE:
+            raise ValueError(f"is larger than {LARGEST_FILE:,} bytes")
+        with open(path, "rb") as file:
+            raw = file.read()
+        if b"\0" in raw:
+            raise ValueError("is not text")
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = _decode_declared(raw)
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+    def resolve(self, dotted: str, importer: Module, level: int = 0) -> "Module | str":
+        """What `import dotted` in `importer` means: a file of the project, or a foreign name.
+
+        `level` counts the dots of a relative import. The vendored runtime is foreign, and
+        called `dream_trainer` wherever it lies.
+        """
+        folder = os.path.dirname(importer.path) if importer.tree.body else importer.path
+        key = (folder, dotted, level)
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(dotted, folder, level)
+        return self._resolved[key]
+
+    def submodule(self, package: Module, name: str) -> "Module | str | None":
+        """The module `name` of a package, if there is one."""
+        return self._walk(package.folder, [name]) if package.folder else None
+
+    def _resolve(self, dotted: str, folder: str, level: int) -> "Module | str":
+        parts = dotted.split(".") if dotted else []
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            roots = [folder]
+        else:
+            roots = self._roots_of(folder)
+        for root in roots:
+            found = self._walk(root, parts)
+            if found is not None:
+                return found
+        return dotted or "." * level
+
+    def _walk(self, folder: str, parts: list[str]) -> "Module | str | None":
+        for index, part in enumerate(parts):
+            inner = os.path.join(folder, part)
+            if is_runtime(inner):
+                self.runtimes.add(inner)
+                return ".".join(["dream_trainer", *parts[index + 1 :]])
+            is_package = os.path.isdir(inner)
+            file = inner + ".py"
+            if not (is_package and os.path.isfile(os.path.join(inner, "__init__.py"))) and (
+                file in self.overlay or os.path.isfile(file)
+            ):
+                # A module has no submodules: what remains are names in it.
+                return self.load(file, part) if index == len(parts) - 1 else None
+            if not is_package:
+                return None
+            folder = inner
+        if is_runtime(folder):
+            self.runtimes.add(folder)
+            return "dream_trainer"
+        return self._package(folder)
+
+    def _package(self, folder: str) -> Module | None:
+        init = os.path.join(folder, "__init__.py")
+        if os.path.isfile(init) or init in self.overlay:
+            return self.load(init)
+        if folder not in self._modules:
+            empty = ast.Module(body=[], type_ignores=[])
+            name = os.path.basename(folder)
+            shown = os.path.relpath(folder)
+            self._modules[folder] = Module(folder, shown, name, "", empty, folder)
+        return self._modules[folder]
+
+    def _roots_of(self, folder: str) -> list[str]:
+        """Where absolute imports are looked up: from the folder up to the project's root."""
+        if folder not in self._roots:
+            self._roots[folder] = list(_roots(folder))
+        return self._roots[folder]
+
+    def _parse(self, path: str, name: str) -> Module | None:
+        shown = os.path.relpath(path)
+        start = Place(shown, 1, 1, 1, 1)
+        try:
+            text = self.read(path)
+        except (OSError, ValueError, LookupError) as error:
+            reason = str(error) if isinstance(error, ValueError) else "cannot be read"
+            self.broken[path] = Broken(f"The file {reason}.", start)
+            return None
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as error:
+            line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
+            message = (error.msg or "invalid syntax").capitalize()
+            self.broken[path] = Broken(f"{message}.", Place(shown, line, column, line, column + 1))
+            return None
+        except (ValueError, RecursionError, MemoryError):
+            self.broken[path] = Broken("The file is nested too deeply to be read.", start)
+            return None
+        is_package = os.path.basename(path) == "__init__.py"
+        folder = os.path.dirname(path) if is_package else None
+        return Module(path, shown, name, text, tree, folder)
+
+
+def is_runtime(folder: str) -> bool:
+    """Whether `folder` is a copy of the training runtime."""
+    return os.path.isfile(os.path.join(folder, "contract.py")) and os.path.isdir(
+        os.path.join(folder, "configs")
+    )
+
+
+def python_files(folder: str) -> Iterator[str]:
+    """Every source file of a project, in a stable order."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in SKIPPED_FOLDERS
+            and not name.startswith(".")
+            and not is_runtime(os.path.join(parent, name))
+            and not os.path.isfile(os.path.join(parent, name, "pyvenv.cfg"))
+        )
+        yield from (os.path.join(parent, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def project_root(folder: str) -> str | None:
+    """The nearest folder upwards that holds a pyproject.toml."""
+    while not os.path.isfile(os.path.join(folder, "pyproject.toml")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+    return folder
+
+
+def _roots(folder: str) -> Iterator[str]:
+    top = project_root(folder)
+    if top is None:
+        top = folder
+        while os.path.isfile(os.path.join(top, "__init__.py")):
+            top = os.path.dirname(top)
+    yield folder
+    while folder != top:
+        folder = os.path.dirname(folder)
+        yield folder
+    if os.path.isdir(source := os.path.join(top, "src")):
+        yield source
+
+
+def _module_name(path: str) -> str:
+    folder, file = os.path.split(path)
+    return os.path.basename(folder) if file == "__init__.py" else file.removesuffix(".py")
+
+
+def _decode_declared(raw: bytes) -> str:
+    """Decode source that declares an encoding other than UTF-8 in its first two lines."""
+    from io import BytesIO
+    from tokenize import detect_encoding
+
+    try:
+        encoding, _ = detect_encoding(BytesIO(raw).readline)
+        return raw.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        raise ValueError("is not UTF-8") from None

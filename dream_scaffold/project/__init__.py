@@ -1,0 +1,1 @@
+"""`dream new`: from a few answers to a project that trains."""

@@ -1,0 +1,202 @@
+"""Batches: onto the device, one looked up ahead, ended by all ranks together."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils.data import DistributedSampler
+
+from .world import World
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """A (nested) dict, list or tuple with its tensors on `device`."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: move(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(move(value, device) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(move(value, device) for value in batch)
+    return batch
+
+
+def count_rows(batch: Any) -> int:
+    """Rows of the first tensor in a batch; 1 where it holds none."""
+    if isinstance(batch, Tensor):
+        return batch.shape[0] if batch.ndim else 1
+    values = batch.values() if isinstance(batch, dict) else batch
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        return 1
+    for value in values:
+        if isinstance(value, (Tensor, dict, list, tuple)):
+            return count_rows(value)
+    return 1
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell a loader, its samplers and its dataset the epoch, so that each is shuffled anew."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    parts = [
+        loader,
+        getattr(loader, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+        getattr(loader, "dataset", None),
+    ]
+    for part in {id(part): part for part in parts if hasattr(part, "set_epoch")}.values():
+        part.set_epoch(epoch)
+
+
+def unpad(loader: Any) -> None:
+    """Let a validation loader's `DistributedSampler` give every sample exactly once.
+
+    By default it repeats samples until all ranks have equally many, and the repeated
+    ones count twice in every mean.
+    """
+    sampler = getattr(loader, "sampler", None)
+    if isinstance(sampler, DistributedSampler) and not sampler.drop_last:
+        size = len(sampler.dataset)  # type: ignore[arg-type]
+        sampler.total_size = size
+        sampler.num_samples = len(range(sampler.rank, size, sampler.num_replicas))
+
+
+class TrainBatches:
+    """Training batches until `limit`, or until the first rank has no more.
+
+    Iterating yields (batch, is_last). Loaders that know their length settle the number
+    once; otherwise the ranks agree on every batch, two ahead, while the step computes.
+    """
+
+    def __init__(self, loader: Iterable[Any], limit: int | None, world: World) -> None:
+        self.loader = loader
+        self.limit = limit
+        self.world = world
+        self.ended_by = "no batch at all"
+        """What ended the epoch, for the log."""
+
+    def __iter__(self) -> Iterator[tuple[Any, bool]]:
+        lengths = _lengths(self.loader, self.world)
+        known = [length for length in lengths if length is not None]
+        return self._sized(min(known)) if len(known) == len(lengths) else self._unsized()
+
+    def _sized(self, available: int) -> Iterator[tuple[Any, bool]]:
+        total = available if self.limit is None else min(available, self.limit)
+        batches = iter(self.loader)
+        for index in range(total):
+            batch = next(batches, _END)
+            if batch is _END:
+                raise RuntimeError(
+                    f"The training loader ended after {index} batches, but its len() promised "
+                    f"{_length(self.loader)}. Correct its __len__, or leave it out."
+                )
+            self._note(index + 1)
+            yield batch, index == total - 1
+
+    def _unsized(self) -> Iterator[tuple[Any, bool]]:
+        votes = _votes(iter(self.loader), self.limit, self.world, dist.ReduceOp.MIN)
+        batch, vote = next(votes)
+        following = next(votes)
+        goes_on = vote()
+        index = 0
+        while goes_on:
+            index += 1
+            after = next(votes)
+            goes_on = following[1]()
+            self._note(index)
+            yield batch, not goes_on
+            batch, following = following[0], after
+        following[1]()
+
+    def _note(self, count: int) -> None:
+        limited = count == self.limit
+        self.ended_by = (
+            f"train_steps_per_epoch, {count} batches"
+            if limited
+            else (f"the end of the data, {count} batches")
+        )
+
+
+class ValidationBatches:
+    """Validation batches until `limit`, or until the last rank has no more.
+
+    Iterating yields (batch, counts). A rank that runs out repeats its last batch, which
+    does not count, so that every rank enters every collective of the model.
+    """
+
+    def __init__(self, loader: Iterable[Any], limit: int | None, world: World) -> None:
+        self.loader = loader
+        self.limit = limit
+        self.world = world
+
+    def __iter__(self) -> Iterator[tuple[Any, bool]]:
+        votes = _votes(iter(self.loader), self.limit, self.world, dist.ReduceOp.MAX)
+        last: Any = _END
+        batch, vote = next(votes)
+        following = next(votes)
+        goes_on = vote()
+        while goes_on:
+            after = next(votes)
+            counts = batch is not _END
+            last = batch if counts else last
+            if last is _END:
+                raise RuntimeError(
+                    f"dp rank {self.world.dp_rank} has no validation batch, others have. "
+                    "Use a smaller batch, or validate on more data."
+                )
+            goes_on = following[1]()
+            yield last, counts
+            batch, following = following[0], after
+        following[1]()
+
+
+Vote = Callable[[], bool]
+_END = object()
+
+
+def _votes(
+    batches: Iterator[Any], limit: int | None, world: World, op: Any
+) -> Iterator[tuple[Any, Vote]]:
+    """(batch, whether the ranks go on to it) for ever; `_END` once this rank has no more."""
+    batch: Any = None
+    for index in count():
+        if index == limit or (batch is _END and world.dp_size == 1):
+            break
+        batch = _END if batch is _END else next(batches, _END)
+        yield batch, _vote(batch is not _END, world, op)
+    while True:
+        yield _END, lambda: False
+
+
+def _vote(has_batch: bool, world: World, op: Any) -> Vote:
+    if world.dp_size == 1:
+        return lambda: has_batch
+    flag = torch.tensor(int(has_batch))  # On the CPU: reading it costs no device sync.
+    work = dist.all_reduce(flag, op, group=world.dp_group, async_op=True)
+
+    def outcome() -> bool:
+        work.wait()
+        return bool(flag)
+
+    return outcome
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def _lengths(loader: Any, world: World) -> list[int | None]:
+    """Every data rank's `len(loader)`; None for one that does not know."""
+    own = _length(loader)
+    if world.dp_size == 1:
+        return [own]
+    lengths = [torch.empty((), dtype=torch.int64) for _ in range(world.dp_size)]
+    dist.all_gather(lengths, torch.tensor(-1 if own is None else own), group=world.dp_group)
+    return [None if value < 0 else int(value) for value in lengths]

@@ -1,0 +1,161 @@
+"""How a trainer comes to life. `set_up` is the order; the rest are its steps."""
+
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch.optim import Optimizer
+
+from .callbacks.callback import Events
+from .contract import BY_NAME, callers, problems
+from .data import unpad
+from .materialize import (
+    FillCheck,
+    materialize,
+    raise_if_unsharded,
+    raise_unless_replicas_agree,
+)
+from .parallel.accumulate import GradientSync
+from .seeding import SeededInit, seed_everything, stream_seed
+from .world import World
+
+if TYPE_CHECKING:
+    from .trainer import BaseTrainer
+
+
+def set_up(trainer: "BaseTrainer") -> None:
+    """World, shapes, parallelism, memory, weights, optimizers, data: in this order.
+
+    Parallelism sees shapes only, so that no rank ever holds a whole model; optimizers
+    come last, so that they hold the very tensors that are trained. All ranks take part.
+    """
+    trainer.world = World(trainer.config.device_parameters)
+    raise_on_problems(trainer)
+    trainer.world.connect()
+    trainer.events = Events(trainer.callbacks, trainer.world.rank)
+    trainer.experiment = trainer.world.broadcast(trainer.config.experiment or name_run())
+    _announce(trainer, "pre_configure")
+
+    seed_everything(trainer.config.seed)
+    with torch.device("meta"):
+        trainer.configure_models()
+    apply_parallelism(trainer)
+    fill_memory(trainer)
+
+    _announce(trainer, "post_configure")
+    _announce(trainer, "pre_setup")
+    check_optimizers(trainer, trainer.configure_optimizers())
+    trainer.schedulers = trainer.configure_schedulers() or {}
+    configure_data(trainer)
+    trainer.configure_metrics()
+    trainer.gradient_sync = GradientSync(trainer.named_models().values())
+    _announce(trainer, "post_setup")
+
+
+def apply_parallelism(trainer: "BaseTrainer") -> None:
+    """Tensor parallel, checkpointing, compile, shard or replicate: each wraps the one before."""
+    world = trainer.world
+    if is_called("apply_tensor_parallel", trainer):
+        trainer.apply_tensor_parallel(world.mesh["tp"])
+    if is_called("apply_activation_checkpointing", trainer):
+        trainer.apply_activation_checkpointing()
+    if is_called("apply_compile", trainer):
+        trainer.apply_compile()
+    if is_called("apply_fully_shard", trainer):
+        trainer.apply_fully_shard(world.fsdp_config())
+        raise_if_unsharded(trainer.named_models(), "apply_fully_shard")
+    if is_called("apply_replicate", trainer):
+        trainer.apply_replicate(world.mesh["dp_replicate"])
+
+
+def fill_memory(trainer: "BaseTrainer") -> None:
+    """Shapes -> garbage -> values, and proof that nothing was left out."""
+    world, models = trainer.world, trainer.named_models()
+    offloads = trainer.config.device_parameters.cpu_offload and is_called(
+        "apply_fully_shard", trainer
+    )
+    materialize(models, torch.device("cpu") if offloads else world.device)
+    check = FillCheck(models)
+    seed_everything(trainer.config.seed)
+    with torch.no_grad(), SeededInit(models, trainer.config.seed):
+        trainer.init_weights()
+    check.raise_if_unfilled()
+    raise_unless_replicas_agree(models, world)
+    seed_everything(stream_seed(trainer.config.seed, world.coordinate, world.axes.sizes))
+
+
+def configure_data(trainer: "BaseTrainer") -> None:
+    """Take the loaders, and see that validation counts every sample once."""
+    loaders = trainer.configure_dataloaders()
+    if not isinstance(loaders, (tuple, list)) or len(loaders) != 2:
+        raise TypeError(
+            f"configure_dataloaders returned {type(loaders).__name__}. "
+            "Return (training loader, validation loader); the second may be None."
+        )
+    trainer.train_loader, trainer.val_loader = loaders
+    if trainer.val_loader is not trainer.train_loader:
+        unpad(trainer.val_loader)
+    elif getattr(trainer.train_loader, "persistent_workers", False):
+        raise ValueError(
+            "configure_dataloaders returned one object as both loaders; with "
+            "persistent_workers=True a validation would end the training epoch. "
+            "Build a second loader."
+        )
+
+
+def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:
+    """Raise where an optimizer holds tensors that are not its model's parameters."""
+    if not isinstance(optimizers, dict):
+        raise TypeError(
+            f"configure_optimizers returned {type(optimizers).__name__}. "
+            "Return {self.model: self.optimizer}."
+        )
+    trained = {id(p) for model in trainer.named_models().values() for p in model.parameters()}
+    for optimizer in optimizers.values():
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"configure_optimizers returned {type(optimizer).__name__} as an optimizer. "
+                "Return {self.model: self.optimizer}."
+            )
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        own = [p for p in held if id(p) in trained]
+        if len(own) < len(held):
+            raise ValueError(
+                f"{type(optimizer).__name__} holds {len(held)} tensors, {len(own)} of them "
+                "parameters of this trainer's models: the others would be trained in vain. "
+                "Build it in configure_optimizers, over self.model.parameters()."
+            )
+
+
+def is_called(hook: str, trainer: "BaseTrainer") -> bool:
+    """Whether the contract calls a parallelism hook on this trainer's mesh."""
+    parameters, axes = trainer.config.device_parameters, trainer.world.axes
+    return bool(callers(BY_NAME[hook], parameters, axes.sizes))
+
+
+class HookError(NotImplementedError):
+    """Hooks and configuration do not fit; `dream check` reports the same."""
+
+
+def raise_on_problems(trainer: "BaseTrainer") -> None:
+    """Raise `HookError` with everything that the contract finds wrong, before any work."""
+    cls = type(trainer)
+    found = problems(
+        trainer.config.device_parameters,
+        trainer.world.axes.sizes,
+        cls.defined_hooks(),
+        cls.__name__,
+    )
+    if found:
+        raise HookError("\n".join(f"{problem} [{problem.code}]" for problem in found))
+
+
+def name_run() -> str:
+    """A readable name for a run: when it began, and a part that keeps two apart."""
+    return f"{time.strftime('%Y-%m-%d-%H%M')}-{secrets.token_hex(2)}"
+
+
+def _announce(trainer: "BaseTrainer", event: str) -> None:
+    for handler in getattr(trainer.events, event):
+        handler(trainer)

@@ -1,0 +1,168 @@
+"""The loop: epochs of windows of batches, and validation in between.
+
+fit:          until n_epochs or max_steps:  train_epoch; validate
+train_epoch:  for each batch:               train_batch; at a window's end, one step
+validate:     for each batch:               validation_step, averaged over all ranks
+"""
+
+from contextlib import ExitStack
+from math import ceil, inf
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .data import TrainBatches, ValidationBatches, move, set_epoch
+from .metrics import Mean
+
+if TYPE_CHECKING:
+    from .trainer import BaseTrainer
+
+
+def fit(trainer: "BaseTrainer") -> None:
+    """Train to the end of the last epoch, or to `max_steps`. All ranks take part."""
+    parameters = trainer.config.training_parameters
+    trainer.expected_steps = _expected_steps(trainer)
+    for event in trainer.events.pre_fit:
+        event(trainer)
+    if parameters.num_sanity_val_steps:
+        validate(trainer, limit=parameters.num_sanity_val_steps)
+    last_step = parameters.max_steps or inf
+    while trainer.epoch < parameters.epochs and trainer.global_step < last_step:
+        for event in trainer.events.pre_epoch:
+            event(trainer)
+        train_epoch(trainer)
+        if parameters.val_every_n_steps is None:
+            validate(trainer, limit=parameters.val_steps_per_epoch)
+        for event in trainer.events.post_epoch:
+            event(trainer)
+        trainer.epoch += 1
+    for event in trainer.events.post_fit:
+        event(trainer)
+
+
+def train_epoch(trainer: "BaseTrainer") -> None:
+    """One pass over the training loader, or `train_steps_per_epoch` steps of it."""
+    parameters = trainer.config.training_parameters
+    window = parameters.gradient_accumulation_steps
+    events = trainer.events
+    move_to = None if trainer.world.device.type == "cpu" else trainer.world.device
+    precision = trainer.autocast()
+    batches = TrainBatches(trainer.train_loader, _batch_limit(trainer), trainer.world)
+
+    set_epoch(trainer.train_loader, trainer.epoch)
+    first_step = trainer.global_step
+    for event in events.pre_train_epoch:
+        event(trainer)
+    with ExitStack() as contexts:
+        for context in events.train_context:
+            contexts.enter_context(context(trainer))
+        for batch_idx, (batch, is_last) in enumerate(batches):
+            in_window = batch_idx % window + 1
+            accumulates = in_window < window and not is_last
+            trainer.batches_in_window = in_window
+            trainer.is_accumulating_gradients = accumulates
+            if in_window == 1:
+                trainer.is_logging_step = trainer.logs_step(trainer.global_step + 1)
+            if window > 1:
+                trainer.gradient_sync.set(not accumulates)
+            if move_to is not None:
+                batch = move(batch, move_to)
+            for event in events.pre_train_step:
+                event(trainer, batch, batch_idx)
+            with precision:
+                result = trainer.training_step(batch, batch_idx)
+            if not isinstance(result, dict):
+                raise TypeError(_not_a_dict("training_step", result))
+            if not accumulates:
+                trainer.global_step += 1
+            for event in events.post_train_step:
+                event(trainer, result, batch, batch_idx)
+            if not accumulates:
+                _after_step(trainer)
+    for event in events.post_train_epoch:
+        event(trainer)
+    if trainer.global_step == first_step:
+        raise RuntimeError("The training loader gave no batch: the epoch had no step.")
+
+
+def _after_step(trainer: "BaseTrainer") -> None:
+    every = trainer.config.training_parameters.val_every_n_steps
+    if every is not None and trainer.global_step % every == 0:
+        validate(trainer, limit=trainer.config.training_parameters.val_steps_per_epoch)
+    if trainer.global_step == 1:
+        trainer.world.tighten_timeout()
+
+
+@torch.no_grad()
+def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
+    """The means of what `validation_step` returns, over all items of all ranks."""
+    if (
+        trainer.val_loader is None
+        or limit == 0
+        or "validation_step" not in trainer.defined_hooks()
+    ):
+        return {}
+    events = trainer.events
+    modes = {m: m.training for model in trainer.named_models().values() for m in model.modules()}
+    mean = Mean(trainer.world)
+    for event in events.pre_validation_epoch:
+        event(trainer)
+    for model in trainer.named_models().values():
+        model.eval()
+    with ExitStack() as contexts:
+        for context in events.validation_context:
+            contexts.enter_context(context(trainer))
+        contexts.enter_context(trainer.autocast())
+        batches = ValidationBatches(trainer.val_loader, limit, trainer.world)
+        for batch_idx, (batch, counts) in enumerate(batches):
+            result = _validate_batch(trainer, batch, batch_idx)
+            if counts:
+                mean.add(result, weight=trainer.count_items(batch))
+    for module, mode in modes.items():
+        module.training = mode
+    values = mean.reduce()
+    for event in events.post_validation_epoch:
+        event(trainer, values)
+    return values
+
+
+def _validate_batch(trainer: "BaseTrainer", batch: Any, batch_idx: int) -> dict[str, Any]:
+    batch = move(batch, trainer.world.device)
+    for event in trainer.events.pre_validation_step:
+        event(trainer, batch, batch_idx)
+    result = trainer.validation_step(batch, batch_idx)
+    if not isinstance(result, dict):
+        raise TypeError(_not_a_dict("validation_step", result))
+    for event in trainer.events.post_validation_step:
+        event(trainer, result, batch, batch_idx)
+    return result
+
+
+def _batch_limit(trainer: "BaseTrainer") -> int | None:
+    """Batches of the epoch that begins, where a number of steps limits it."""
+    parameters = trainer.config.training_parameters
+    limits = [parameters.train_steps_per_epoch]
+    if parameters.max_steps is not None:
+        limits.append(parameters.max_steps - trainer.global_step)
+    steps = [limit for limit in limits if limit is not None]
+    return min(steps) * parameters.gradient_accumulation_steps if steps else None
+
+
+def _expected_steps(trainer: "BaseTrainer") -> int | None:
+    parameters = trainer.config.training_parameters
+    steps: float = inf
+    try:
+        batches = len(trainer.train_loader)  # type: ignore[arg-type]
+        steps = ceil(batches / parameters.gradient_accumulation_steps)
+    except TypeError:
+        pass
+    per_epoch = min(steps, parameters.train_steps_per_epoch or inf)
+    total = min(per_epoch * parameters.epochs, parameters.max_steps or inf)
+    return None if total == inf else int(total)
+
+
+def _not_a_dict(hook: str, result: object) -> str:
+    return (
+        f"{hook} returned {type(result).__name__}, not a dict. "
+        'Return what is to be logged: {"train/loss": loss}, or {}.'
+    )

@@ -1,0 +1,137 @@
+"""Shapes -> garbage -> values: give meta tensors memory, and prove that all of it was filled."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from .seeding import fingerprint
+from .world import World
+
+_TINY_INTEGERS = (torch.bool, torch.uint8, torch.int8)
+
+
+def materialize(models: Mapping[str, nn.Module], device: torch.device) -> None:
+    """Move meta tensors to `device`, poisoned: floats with NaN, integers with their minimum.
+
+    Tied parameters and shared buffers stay tied.
+    """
+    shared: dict[int, Tensor] = {}
+    originals: list[Tensor] = []  # keeps ids from being reused
+
+    def poisoned(tensor: Tensor) -> Tensor:
+        if not tensor.is_meta:
+            return tensor.to(device)
+        if isinstance(tensor, nn.Parameter):
+            return _poison(torch.empty_like(tensor, device=device))
+        if id(tensor) not in shared:
+            originals.append(tensor)
+            shared[id(tensor)] = _poison(torch.empty_like(tensor, device=device))
+        return shared[id(tensor)]
+
+    # Swapping keeps the Parameter objects, hence their ties; the default makes new ones.
+    swap = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        for model in models.values():
+            model._apply(poisoned)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(swap)
+
+
+def _poison(tensor: Tensor) -> Tensor:
+    local = _local(tensor)
+    if local.is_floating_point() or local.is_complex():
+        local.fill_(float("nan"))
+    elif local.dtype not in _TINY_INTEGERS:
+        local.fill_(torch.iinfo(local.dtype).min)
+    return tensor
+
+
+class FillCheck:
+    """Finds what `init_weights` left as garbage.
+
+    Booleans and 8-bit integers have no value to spare as poison: for them an unchanged
+    version counter of the same tensor tells that nothing was written.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+        self.models = models
+        self.versions = {
+            name: (tensor, _local(tensor)._version)
+            for name, tensor in named_tensors(models)
+            if _local(tensor).dtype in _TINY_INTEGERS
+        }
+
+    def raise_if_unfilled(self) -> None:
+        """Raise `RuntimeError` naming every parameter and buffer that holds garbage."""
+        unfilled = [name for name, tensor in named_tensors(self.models) if self._bad(name, tensor)]
+        if unfilled:
+            raise RuntimeError(
+                f"init_weights left {len(unfilled)} tensors uninitialised: "
+                f"{_shortened(unfilled)}. Fill every parameter and every buffer there, those "
+                "that no checkpoint holds (persistent=False) included."
+            )
+
+    def _bad(self, name: str, tensor: Tensor) -> bool:
+        if tensor.is_meta:
+            return True
+        local = _local(tensor)
+        if local.is_floating_point() or local.is_complex():
+            return bool(local.isnan().any())
+        if local.dtype not in _TINY_INTEGERS:
+            return bool((local == torch.iinfo(local.dtype).min).any())
+        before = self.versions.get(name)
+        return before is not None and before[0] is tensor and before[1] == local._version
+
+
+def raise_unless_replicas_agree(models: Mapping[str, nn.Module], world: World) -> None:
+    """Raise `RuntimeError` where replicas start from different weights. All ranks take part."""
+    if world.axes.dp_replicate == 1:
+        return
+    names = [name for name, _ in named_tensors(models)]
+    prints = torch.stack([fingerprint(tensor) for _, tensor in named_tensors(models)])
+    group = world.mesh["dp_replicate"].get_group()
+    low, high = prints.clone(), prints.clone()
+    dist.all_reduce(low, dist.ReduceOp.MIN, group=group)
+    dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
+    equal = (low == high).tolist()
+    if differing := [name for name, same in zip(names, equal, strict=True) if not same]:
+        raise RuntimeError(
+            f"replicas disagree on {_shortened(differing)} after init_weights. "
+            "Do not fold the rank into a seed there: the runtime seeds it."
+        )
+
+
+def raise_if_unsharded(models: Mapping[str, nn.Module], hook: str) -> None:
+    """Raise `RuntimeError` where a trained parameter is in no FSDP group."""
+    plain = [
+        name
+        for root, model in models.items()
+        for name, parameter in model.named_parameters(prefix=root)
+        if parameter.requires_grad and not isinstance(parameter, DTensor)
+    ]
+    if plain:
+        raise RuntimeError(
+            f"{hook} left {len(plain)} trained parameters outside every FSDP group: "
+            f"{_shortened(plain)}. Their gradients would not be averaged over ranks. "
+            "End the hook with fully_shard(self.model, **config)."
+        )
+
+
+def named_tensors(models: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    """Every parameter and buffer once, under its fully qualified name."""
+    for root, model in models.items():
+        yield from model.named_parameters(prefix=root)
+        yield from model.named_buffers(prefix=root)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def _shortened(names: list[str], shown: int = 8) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

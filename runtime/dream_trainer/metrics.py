@@ -1,0 +1,87 @@
+"""Means over all data ranks, exact however unevenly the data lies."""
+
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .world import World
+
+
+class Mean:
+    """Weighted sums of named values, kept on the device until `reduce` reads them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        # float64, so that the mean of many batches is exact to float32; MPS has none.
+        self.dtype = torch.float32 if world.device.type == "mps" else torch.float64
+        self.sums: dict[str, Tensor] = {}
+        self.weights: dict[str, float] = {}
+
+    def add(self, values: Mapping[str, Any], weight: float = 1.0) -> None:
+        """Add values that stand for `weight` items. None is skipped. No device sync."""
+        for name, value in values.items():
+            if value is None:
+                continue
+            tensor = torch.as_tensor(value, device=self.world.device).detach()
+            if tensor.ndim:
+                raise ValueError(
+                    f"{name!r} has shape {tuple(tensor.shape)}, but a logged value is one number. "
+                    "Return its mean."
+                )
+            term = _whole(tensor).to(self.dtype) * weight
+            self.sums[name] = self.sums[name] + term if name in self.sums else term
+            self.weights[name] = self.weights.get(name, 0.0) + weight
+
+    def reduce(self) -> dict[str, float]:
+        """The means over all data ranks, as floats; one collective for all, one device sync.
+
+        Raises `RuntimeError` where ranks hold different names. All ranks take part.
+        """
+        names = sorted(self.sums)
+        if self.world.dp_size > 1:
+            raise_unless_equal(names, self.world)
+        if not names:
+            return {}
+        packed = torch.stack(
+            [self.sums[name] for name in names]
+            + [
+                torch.tensor(self.weights[name], dtype=self.dtype, device=self.world.device)
+                for name in names
+            ]
+        )
+        if self.world.dp_size > 1:
+            dist.all_reduce(packed, group=self.world.dp_group)
+        sums, weights = packed.tolist()[: len(names)], packed.tolist()[len(names) :]
+        return {
+            name: total / weight if weight else float("nan")
+            for name, total, weight in zip(names, sums, weights, strict=True)
+        }
+
+
+def raise_unless_equal(names: list[str], world: World) -> None:
+    """Raise `RuntimeError` that says which rank lacks which name. All data ranks take part."""
+    code = crc32("\n".join(names).encode())
+    extremes = torch.tensor([code, -code])
+    dist.all_reduce(extremes, dist.ReduceOp.MAX, group=world.dp_group)
+    if extremes[0] == -extremes[1]:
+        return
+    everyone: list[list[str]] = [[] for _ in range(world.dp_size)]
+    dist.all_gather_object(everyone, names, group=world.dp_group)
+    union = set().union(*everyone)
+    lacking = [
+        f"dp rank {rank} lacks {', '.join(sorted(union - set(held)))}"
+        for rank, held in enumerate(everyone)
+        if union - set(held)
+    ]
+    raise RuntimeError(
+        f"Ranks log different values: {'; '.join(lacking)}. Return the same names on every rank."
+    )
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    full = getattr(tensor, "full_tensor", None)
+    return full() if full is not None else tensor

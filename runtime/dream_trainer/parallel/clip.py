@@ -1,0 +1,50 @@
+"""The norm of all gradients, over whatever meshes they are spread, and clipping by it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+
+def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The 2-norm of all `gradients` together, shape (), the same on every rank.
+
+    Each rank squares its own parts; a sharded gradient's squares are summed over the
+    mesh dimensions that shard it. All ranks take part, with the same gradients.
+    """
+    spread: dict[tuple[dist.ProcessGroup, ...], list[Tensor]] = defaultdict(list)
+    for gradient in gradients:
+        if isinstance(gradient, DTensor):
+            mesh = gradient.device_mesh
+            groups = tuple(
+                mesh.get_group(dim)
+                for dim, placement in enumerate(gradient.placements)
+                if not placement.is_replicate() and mesh.size(dim) > 1
+            )
+            spread[groups].append(gradient._local_tensor)
+        else:
+            spread[()].append(gradient)
+    if list(spread) == [()]:
+        return torch.nn.utils.get_total_norm(spread[()])
+    squares = []
+    for groups, locals_ in spread.items():
+        square = torch.nn.utils.get_total_norm(locals_).square()
+        for group in groups:
+            dist.all_reduce(square, group=group)
+        squares.append(square)
+    return torch.stack(squares).sum().sqrt()
+
+
+def scale(gradients: Sequence[Tensor], factor: Tensor | float) -> None:
+    """Multiply every gradient in place."""
+    torch._foreach_mul_(
+        [g._local_tensor if isinstance(g, DTensor) else g for g in gradients], factor
+    )
+
+
+def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float) -> None:
+    """Scale gradients of total `norm` down to `max_norm`, without reading the norm back."""
+    scale(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))

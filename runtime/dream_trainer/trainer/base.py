@@ -1,0 +1,161 @@
+"""A trainer that sets itself up, trains and validates."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from .. import lifecycle, loop
+from ..callbacks.callback import Callback, CallbackCollection, Events
+from ..configs import BaseTrainerConfig
+from ..parallel.accumulate import GradientSync
+from ..parallel.clip import clip, scale, total_norm
+from ..world import as_dtype
+from .abstract import AbstractTrainer
+
+
+class BaseTrainer(AbstractTrainer):
+    """State and verbs of training: `fit`, and `backward` and `step` inside `training_step`."""
+
+    config: BaseTrainerConfig
+    experiment: str
+    callbacks: CallbackCollection
+    events: Events
+    gradient_sync: GradientSync
+    schedulers: dict[Optimizer, LRScheduler]
+    train_loader: Iterable[Any]
+    val_loader: Iterable[Any] | None
+
+    epoch = 0
+    """Finished epochs."""
+
+    global_step = 0
+    """Finished optimizer steps."""
+
+    is_accumulating_gradients = False
+    """Whether this batch is not the last of its window: `step` then does nothing."""
+
+    is_logging_step = False
+    """Whether the optimizer step under way will be logged."""
+
+    batches_in_window = 0
+    """Batches of this window so far, the one under way included."""
+
+    expected_steps: int | None = None
+    """The `global_step` at which the run will end, where that is known."""
+
+    _num_items: Tensor | None = None
+
+    def default_callbacks(self) -> list[Callback]:
+        """What `config.callbacks=None` stands for."""
+        return []
+
+    def logs_step(self, step: int) -> bool:
+        """Whether optimizer step number `step`, from 1, is logged."""
+        return False
+
+    def fit(self) -> None:
+        """Set up, then train to the end. All ranks take part."""
+        self.callbacks = CallbackCollection(
+            self.default_callbacks() if self.config.callbacks is None else self.config.callbacks
+        )
+        try:
+            lifecycle.set_up(self)
+            loop.fit(self)
+        except BaseException:
+            for event in getattr(self, "events", Events((), 0)).on_interrupt:
+                event(self)
+            raise
+
+    def backward(self, loss: Tensor, num_items: Tensor | int | None = None) -> None:
+        """Add the gradients of `loss`, shape (), to those of the window.
+
+        A mean is scaled so that the window counts as one batch. With `num_items`, `loss` is
+        a sum over so many items, and the step divides by the items of the whole window on
+        all data ranks: the exact mean where batches hold different numbers of tokens.
+        """
+        if num_items is not None:
+            items = torch.as_tensor(num_items, device=loss.device)
+            self._num_items = items if self._num_items is None else self._num_items + items
+        elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
+            loss = loss / window
+        loss.backward()
+
+    def step(self, optimizer: Optimizer) -> Tensor | None:
+        """Clip, step `optimizer` and its scheduler, clear the gradients.
+
+        Returns the gradient norm before clipping, shape (), still on the device: computed
+        where it clips and where the step is logged, else None. While gradients accumulate
+        nothing is done and None returned. All ranks take part.
+        """
+        if self.is_accumulating_gradients:
+            return None
+        norm = self._finish_gradients(optimizer)
+        events = self.events
+        for event in events.pre_optimizer_step:
+            event(self, optimizer)
+        optimizer.step()
+        for event in events.post_optimizer_step:
+            event(self, optimizer)
+        for event in events.pre_optimizer_zero_grad:
+            event(self, optimizer)
+        optimizer.zero_grad()
+        for event in events.post_optimizer_zero_grad:
+            event(self, optimizer)
+        if (scheduler := self.schedulers.get(optimizer)) is not None:
+            scheduler.step()
+        return norm
+
+    def _finish_gradients(self, optimizer: Optimizer) -> Tensor | None:
+        max_norm = self.config.training_parameters.gradient_clip_val
+        must_be_finite = self.config.device_parameters.error_if_nonfinite
+        factor = self._window_factor()
+        if max_norm is None and factor is None and not (self.is_logging_step or must_be_finite):
+            return None
+        gradients = [
+            parameter.grad
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        if not gradients:
+            raise RuntimeError(
+                f"No parameter of {type(optimizer).__name__} has a gradient at step "
+                f"{self.global_step + 1}. Call self.backward(loss) before self.step(optimizer), "
+                "on a loss that depends on its parameters."
+            )
+        if factor is not None:
+            scale(gradients, factor)
+        norm = total_norm(gradients)
+        if must_be_finite and not norm.isfinite():
+            raise FloatingPointError(
+                f"The gradient norm is {norm.item()} at step {self.global_step + 1} "
+                "(error_if_nonfinite=True)."
+            )
+        if max_norm is not None:
+            clip(gradients, norm, max_norm)
+        return norm
+
+    def _window_factor(self) -> Tensor | float | None:
+        """What the window's gradients lack to be those of one mean."""
+        if (items := self._num_items) is not None:
+            self._num_items = None
+            if self.world.dp_size > 1:
+                dist.all_reduce(items, group=self.world.dp_group)
+            return self.world.dp_size / items  # Ranks are averaged, but items are summed.
+        window = self.config.training_parameters.gradient_accumulation_steps
+        short = self.batches_in_window
+        return window / short if short < window else None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The forward pass in `param_dtype`, where FSDP does not see to it."""
+        dtype = as_dtype(self.config.device_parameters.param_dtype)
+        if dtype is torch.float32 or lifecycle.is_called("apply_fully_shard", self):
+            return nullcontext()
+        # No cache: it would serve weights from before a step to a forward after it.
+        return torch.autocast(self.world.device.type, dtype, cache_enabled=False)

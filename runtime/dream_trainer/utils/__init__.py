@@ -1,0 +1,1 @@
+"""The public paths of the training script: `entrypoint`, `cli`, `modifiers`."""

@@ -1,0 +1,118 @@
+"""The command line of a training script."""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..configs import BaseTrainerConfig, ConfigError
+from ..world import Process, accelerator_count
+from .entrypoint import guarded, launch
+from .modifiers import MODIFIERS
+
+Factory = Callable[[], BaseTrainerConfig]
+Choice = BaseTrainerConfig | Factory
+Main = Callable[[Any], object]
+
+
+def cli(main: Main, config: Choice | Mapping[str, Choice]) -> None:
+    """Run `main(config)` on the devices that the configuration asks for.
+
+    `config` is a configuration, a function that makes one, or a mapping of names to
+    either, of which `--config NAME` chooses (default: the first). Options change the
+    configuration before anything starts; see `register_modifier`.
+    """
+    choices = dict(config) if isinstance(config, Mapping) else {"default": config}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(help=_help(main), context_settings={"help_option_names": ["-h", "--help"]})(
+        _command(main, choices)
+    )
+    app()
+
+
+def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
+    """The default command: its signature is made from the configurations and modifiers."""
+
+    def run(**options: Any) -> None:
+        show = options.pop("cfg")
+        chosen = options.pop("config", None) or next(iter(choices))
+        try:
+            config = resolve(choices, chosen, options)
+        except ConfigError as error:
+            typer.echo(f"error: {error} [{error.code}]", err=True)
+            raise typer.Exit(1) from None
+        if show:
+            typer.echo(render(config))
+        elif (count := processes(config)) > 1:
+            launch(count)
+        else:
+            guarded(main)(config)
+
+    parameters: dict[str, tuple[Any, Any]] = {
+        "cfg": (bool, typer.Option("--cfg", help="Print the configuration and exit."))
+    }
+    if len(choices) > 1:
+        names = ", ".join(choices)
+        text = f"Which configuration: {names}. Default: {next(iter(choices))}."
+        parameters["config"] = (str | None, typer.Option("--config", help=text))
+    for modifier in MODIFIERS.values():
+        kind = bool if modifier.type is bool else modifier.type | None
+        parameters[modifier.name] = (kind, typer.Option(modifier.flag, help=modifier.help))
+    signature = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[kind, option],
+            default=False if kind is bool else None,
+        )
+        for name, (kind, option) in parameters.items()
+    ]
+    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+    return run
+
+
+def resolve(
+    choices: Mapping[str, Choice], name: str, options: Mapping[str, Any]
+) -> BaseTrainerConfig:
+    """Make the configuration called `name` and apply the modifiers among `options`."""
+    if name not in choices:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(choices)}.")
+    choice = choices[name]
+    config = choice() if callable(choice) else choice
+    for modifier in MODIFIERS.values():
+        if options.get(modifier.name):
+            modifier.apply(config, options[modifier.name])
+    return config
+
+
+def processes(config: BaseTrainerConfig) -> int:
+    """How many processes to launch here: one under a launcher or for a single device."""
+    if Process.from_environment().launched:
+        return 1
+    degrees = config.device_parameters.degrees.values()
+    fixed = prod(degree for degree in degrees if isinstance(degree, int))
+    return 1 if fixed == 1 and "auto" not in degrees else accelerator_count()
+
+
+def render(value: Any, indent: int = 0) -> str:
+    """A configuration as nested `field: value` lines."""
+    lines = []
+    for item in fields(value):
+        field = getattr(value, item.name)
+        if is_dataclass(field) and not isinstance(field, type):
+            lines.append(f"{' ' * indent}{item.name}:\n{render(field, indent + 2)}")
+        else:
+            lines.append(f"{' ' * indent}{item.name}: {field!r}")
+    return "\n".join(lines)
+
+
+def _help(main: Main) -> str:
+    doc = inspect.getdoc(sys.modules["__main__"]) or inspect.getdoc(main) or ""
+    title = doc.partition("\n\n")[0]
+    return f"{Path(sys.argv[0]).name}: {title}" if title else Path(sys.argv[0]).name

@@ -1,0 +1,199 @@
+"""The processes of a run: which one this is, on what device, in which mesh."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .configs import Axes, Comm, DeviceParameters, resolve_axes
+from .mesh import build_mesh, data_view, shard_view
+
+
+@dataclass(frozen=True)
+class Process:
+    """This process as its launcher describes it."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    launched: bool = False
+    """Whether torchrun, Slurm or a like launcher started this process."""
+
+    @classmethod
+    def from_environment(cls) -> "Process":
+        """Read torchrun's variables, else Slurm's, else be the only process."""
+        env = os.environ
+        if "RANK" in env and "WORLD_SIZE" in env:
+            world_size = int(env["WORLD_SIZE"])
+            return cls(
+                rank=int(env["RANK"]),
+                world_size=world_size,
+                local_rank=int(env.get("LOCAL_RANK", 0)),
+                local_world_size=int(env.get("LOCAL_WORLD_SIZE", world_size)),
+                launched=True,
+            )
+        if "SLURM_STEP_ID" in env and "SLURM_PROCID" in env:
+            world_size = int(env["SLURM_NTASKS"])
+            nodes = int(env.get("SLURM_NNODES", 1))
+            return cls(
+                rank=int(env["SLURM_PROCID"]),
+                world_size=world_size,
+                local_rank=int(env["SLURM_LOCALID"]),
+                local_world_size=max(1, world_size // nodes),
+                launched=True,
+            )
+        return cls()
+
+
+class World:
+    """Process, device and mesh of this rank.
+
+    Raises `ConfigError` where the mesh does not fit the launched processes; this
+    happens before any process waits for another.
+    """
+
+    def __init__(self, parameters: DeviceParameters) -> None:
+        process = Process.from_environment()
+        if dist.is_initialized():
+            self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        else:
+            self.rank, self.world_size = process.rank, process.world_size
+        self.local_rank = process.local_rank
+        self.parameters = parameters
+        # One process knows no node: a group that is already there counts as a single one.
+        local_world_size = process.local_world_size if process.launched else self.world_size
+        self.axes: Axes = resolve_axes(parameters, self.world_size, local_world_size)
+        self.device = pick_device(self.local_rank, self.world_size)
+
+    def connect(self) -> None:
+        """Join the process group and build the mesh. All ranks take part."""
+        if not dist.is_initialized():
+            start_process_group(self.rank, self.world_size, self.device, self.parameters.comm)
+        self.mesh = build_mesh(self.axes, "cpu" if self.device.type == "mps" else self.device.type)
+        coordinate = self.mesh.get_coordinate() or [0] * 5
+        self.coordinate = dict(zip(self.axes.sizes, coordinate, strict=True))
+
+    @property
+    def is_rank_zero(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def dp_size(self) -> int:
+        """How many ranks read different data."""
+        return self.axes.dp_size
+
+    @property
+    def dp_rank(self) -> int:
+        """Which share of the data this rank reads, from 0."""
+        return self.coordinate["dp_replicate"] * self.axes.dp_shard + self.coordinate["dp_shard"]
+
+    @cached_property
+    def dp_group(self) -> dist.ProcessGroup:
+        """The ranks that read different data. All ranks take part in the first access."""
+        return data_view(self.mesh).get_group()
+
+    def fsdp_config(self) -> dict[str, Any]:
+        """The keyword arguments for every `fully_shard`: mesh, precision, offload."""
+        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+
+        config: dict[str, Any] = {
+            "mesh": shard_view(self.mesh, self.axes),
+            "mp_policy": MixedPrecisionPolicy(
+                param_dtype=as_dtype(self.parameters.param_dtype),
+                reduce_dtype=as_dtype(self.parameters.reduce_dtype),
+            ),
+        }
+        if self.parameters.cpu_offload:
+            config["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
+        return config
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's `value`, on every rank. All ranks take part."""
+        if self.world_size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def tighten_timeout(self) -> None:
+        """From the first step on, wait for others no longer than the training time-out."""
+        comm = self.parameters.comm
+        if comm.train_timeout_seconds == comm.init_timeout_seconds or self.world_size == 1:
+            return
+        timeout = timedelta(seconds=comm.train_timeout_seconds)
+        groups = [*(self.mesh.get_group(axis) for axis in self.axes.sizes), dist.group.WORLD]
+        for group in groups:
+            dist.distributed_c10d._set_pg_timeout(timeout, group)
+
+
+def as_dtype(name: Any) -> torch.dtype:
+    """A dtype from the name that `DeviceParameters` keeps."""
+    dtype = getattr(torch, str(name))
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{name!r} is not the name of a torch dtype.")
+    return dtype
+
+
+def accelerator_count() -> int:
+    """How many CUDA devices this process sees."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def pick_device(local_rank: int, world_size: int) -> torch.device:
+    """This rank's CUDA device, else MPS for a single process, else the CPU.
+
+    Raises `RuntimeError` where a node runs more processes than it has devices.
+    """
+    if count := accelerator_count():
+        if local_rank >= count:
+            raise RuntimeError(
+                f"local rank {local_rank} has no device: {count} visible on this node. "
+                f"Launch with --nproc-per-node={count}."
+            )
+        torch.cuda.set_device(local_rank)
+        return torch.device("cuda", local_rank)
+    if world_size == 1 and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+def start_process_group(rank: int, world_size: int, device: torch.device, comm: Comm) -> None:
+    """Join the other processes. All ranks take part; returns when all have come."""
+    is_cuda = device.type == "cuda"
+    dist.init_process_group(
+        # gloo beside NCCL: offloaded gradients and end-of-data flags live on the CPU.
+        "cpu:gloo,cuda:nccl" if is_cuda else "gloo",
+        store=_store(rank, world_size, comm),
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=comm.init_timeout_seconds),
+        device_id=device if is_cuda else None,
+    )
+
+
+def _store(rank: int, world_size: int, comm: Comm) -> Any:
+    env = os.environ
+    address = env.get("MASTER_ADDR") or env.get("SLURM_LAUNCH_NODE_IPADDR")
+    if world_size == 1 and address is None:
+        return dist.HashStore()
+    if address is None:
+        raise RuntimeError(
+            f"WORLD_SIZE is {world_size}, but MASTER_ADDR is not set. "
+            "Launch with torchrun, or export the first node's address as MASTER_ADDR."
+        )
+    port = int(env.get("MASTER_PORT") or 20_000 + int(env.get("SLURM_JOB_ID", 0)) % 20_000)
+    agent_hosts = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(
+        address,
+        port,
+        world_size,
+        is_master=rank == 0 and not agent_hosts,
+        timeout=timedelta(seconds=comm.init_timeout_seconds),
+    )
+    # A restarted job finds the dead attempt's addresses unless each attempt has its own keys.
+    return dist.PrefixStore(f"attempt{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
