@@ -1,18 +1,19 @@
 """The template and the runtime, written into an empty folder and formatted."""
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 import warnings
 from pathlib import Path
-from types import ModuleType
 
-from .. import resources
+from .. import __version__, resources
 from ..errors import DreamError
-from .options import Options
+from .options import MODES, Options
 
 RUNTIME = "dream_trainer"
+
+DOTTED = ("dream", "gitignore")
+"""Named without their dot in the template, since packaging drops such files."""
 
 
 def render_project(options: Options, target: Path) -> None:
@@ -31,11 +32,10 @@ def called_hooks(options: Options) -> list[str]:
 
     Asks the runtime's own contract, so that no rule about hooks is written twice.
     """
-    contract = _load_contract()
-    presets = contract.DeviceParameters
-    degrees = {"dp_shard": 2} if options.parallel == "hsdp" else {}
-    preset = {"single": "SINGLE_DEVICE"}.get(options.parallel, options.parallel.upper())
-    parameters = getattr(presets, preset)(compile_model=options.compile, **degrees)
+    contract = resources.load_runtime("contract")
+    mode = MODES[options.parallel]
+    preset = getattr(contract.DeviceParameters, mode.preset)
+    parameters = preset(compile_model=options.compile, **mode.degrees)
     return [
         hook.name
         for hook in contract.HOOKS
@@ -49,7 +49,14 @@ def _render(options: Options, target: Path) -> None:
         warnings.simplefilter("ignore")
         from copier import run_copy
 
-        data = options.answers() | {"hooks": called_hooks(options)}
+        mode = MODES[options.parallel]
+        data = options.answers() | {
+            "hooks": called_hooks(options),
+            "preset": mode.preset,
+            "degrees": mode.degrees,
+            "ranks": mode.ranks,
+            "version": __version__,
+        }
         for layer in ("project", f"recipes/{options.recipe}"):
             run_copy(
                 str(resources.templates()),
@@ -60,7 +67,8 @@ def _render(options: Options, target: Path) -> None:
                 quiet=True,
                 cleanup_on_error=False,
             )
-    (target / "gitignore").rename(target / ".gitignore")
+    for name in DOTTED:
+        (target / name).rename(target / f".{name}")
 
 
 def _format(target: Path) -> None:
@@ -78,14 +86,3 @@ def _format(target: Path) -> None:
 def _ruff() -> str:
     beside = Path(sys.executable).with_name("ruff")
     return str(beside) if beside.exists() else shutil.which("ruff") or "ruff"
-
-
-def _load_contract() -> ModuleType:
-    """The shipped contract under a private name; it imports nothing but the stdlib."""
-    name = "_dream_runtime"
-    contract = f"{name}.contract"
-    if contract not in sys.modules:
-        package = ModuleType(name)
-        package.__path__ = [str(resources.runtime())]
-        sys.modules[name] = package
-    return importlib.import_module(contract)

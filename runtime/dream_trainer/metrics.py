@@ -1,6 +1,7 @@
 """Means over all data ranks, exact however unevenly the data lies."""
 
 from collections.abc import Mapping
+from math import nan
 from typing import Any
 from zlib import crc32
 
@@ -41,25 +42,19 @@ class Mean:
 
         Raises `RuntimeError` where ranks hold different names. All ranks take part.
         """
-        names = sorted(self.sums)
         if self.world.dp_size > 1:
-            raise_unless_equal(names, self.world)
-        if not names:
+            raise_unless_equal(sorted(self.sums), self.world)
+        if not self.sums:
             return {}
-        packed = torch.stack(
-            [self.sums[name] for name in names]
-            + [
-                torch.tensor(self.weights[name], dtype=self.dtype, device=self.world.device)
-                for name in names
-            ]
-        )
+        names = sorted(self.sums)
+        sums = torch.stack([self.sums[name] for name in names])
+        weights = torch.tensor([self.weights[name] for name in names], dtype=self.dtype)
+        packed = torch.stack([sums, weights.to(sums.device)])
         if self.world.dp_size > 1:
             dist.all_reduce(packed, group=self.world.dp_group)
-        sums, weights = packed.tolist()[: len(names)], packed.tolist()[len(names) :]
-        return {
-            name: total / weight if weight else float("nan")
-            for name, total, weight in zip(names, sums, weights, strict=True)
-        }
+        pairs = zip(names, *packed.tolist(), strict=True)
+        means = {name: total / weight if weight else nan for name, total, weight in pairs}
+        return {name: means[name] for name in self.sums}
 
 
 def raise_unless_equal(names: list[str], world: World) -> None:

@@ -1,0 +1,1 @@
+"""Evaluation of the user's source without running it."""

@@ -1,0 +1,168 @@
+"""Classes of the project: order of their bases, members, dataclass fields."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import MISSING
+from dataclasses import fields as dataclass_fields
+from typing import NamedTuple
+
+from ..hinge import TRAINERS, configs
+from .domain import Class, External, FieldSpec, Origin, Record, Site, Unknown, Value
+
+CLOSED_BASES = ("abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol")
+"""Foreign bases that add no members worth knowing."""
+
+
+def linearize(cls: Class, depth: int = 0) -> list[Value]:
+    """The class and its bases in the order in which attributes are looked up."""
+    if depth > 50:
+        return [cls]
+    queues = [
+        linearize(base, depth + 1) if isinstance(base, Class) else [base] for base in cls.bases
+    ]
+    queues.append(list(cls.bases))
+    order: list[Value] = [cls]
+    while queues := [queue for queue in queues if queue]:
+        head = next(
+            (queue[0] for queue in queues if not any(_in(queue[0], q[1:]) for q in queues)),
+            queues[0][0],
+        )
+        order.append(head)
+        queues = [[item for item in queue if not _same(item, head)] for queue in queues]
+    return order
+
+
+def _same(one: Value, other: Value) -> bool:
+    if isinstance(one, External) and isinstance(other, External):
+        return one.name == other.name
+    return one is other
+
+
+def _in(value: Value, queue: list[Value]) -> bool:
+    return any(_same(value, item) for item in queue)
+
+
+def find_member(cls: Class, name: str, after: Class | None = None) -> tuple[Class, Value] | None:
+    """The first class in line that has `name`, and what it has; None if none does."""
+    order = linearize(cls)
+    if after is not None and after in order:
+        order = order[order.index(after) + 1 :]
+    for base in order:
+        if isinstance(base, Class) and name in base.members:
+            return base, base.members[name]
+    return None
+
+
+def parameter_class(cls: "Class | type") -> type | None:
+    """The parameter class of the runtime that `cls` is or derives from."""
+    if isinstance(cls, type):
+        return cls
+    return next((base for base in linearize(cls) if isinstance(base, type)), None)
+
+
+def is_config(cls: "Class | type") -> bool:
+    """Whether an instance of `cls` is the configuration of a trainer."""
+    found = parameter_class(cls)
+    return found is not None and issubclass(found, configs.AbstractTrainerConfig)
+
+
+def is_trainer(cls: Class) -> bool:
+    return any(is_runtime_trainer(base) for base in linearize(cls))
+
+
+def is_runtime_trainer(base: Value) -> bool:
+    return isinstance(base, External) and base.within("dream_trainer") and base.last in TRAINERS
+
+
+def derives(cls: "Class | type", base: Value) -> bool:
+    """Whether `cls` is `base` or derives from it."""
+    if isinstance(cls, type):
+        return isinstance(base, type) and issubclass(cls, base)
+    for item in linearize(cls):
+        if isinstance(item, Class) and isinstance(base, Class):
+            if item.node is base.node:
+                return True
+        elif isinstance(item, type) and isinstance(base, type) and issubclass(item, base):
+            return True
+    return False
+
+
+def why_open(cls: Class) -> str | None:
+    """Why `cls` may have members that the project's source does not show."""
+    for base in linearize(cls):
+        if isinstance(base, Class):
+            if base.opened:
+                return base.opened
+            if "__getattr__" in base.members:
+                return f"{base.name} defines __getattr__"
+        elif isinstance(base, Unknown):
+            return base.reason
+        elif isinstance(base, External):
+            known = base.within("dream_trainer") or base.name in CLOSED_BASES
+            if not known:
+                return f"{base.name} is outside the project"
+        elif not isinstance(base, type):
+            return f"a base of {cls.name} is not a class"
+    return None
+
+
+class Field(NamedTuple):
+    """One field of a dataclass and what it holds when it is not given."""
+
+    name: str
+    default: Value
+    factory: Value
+    required: bool
+    init: bool
+    site: Site | None
+    """Where its default is written; None in the runtime."""
+
+
+def record_fields(cls: "Class | type") -> dict[str, Field]:
+    """The fields that the generated `__init__` of a dataclass takes, in order."""
+    if isinstance(cls, type):
+        return {field.name: field for field in _real_fields(cls)}
+    fields: dict[str, Field] = {}
+    for base in reversed(linearize(cls)):
+        if isinstance(base, type):
+            fields |= {field.name: field for field in _real_fields(base)}
+        elif isinstance(base, Class) and base.is_dataclass:
+            fields |= {field.name: field for field in _written_fields(base)}
+    return fields
+
+
+def _real_fields(cls: type) -> Iterator[Field]:
+    for field in dataclass_fields(cls):
+        factory = None if field.default_factory is MISSING else field.default_factory
+        required = field.default is MISSING and factory is None
+        default = None if field.default is MISSING else field.default
+        yield Field(field.name, default, factory, required, field.init, None)
+
+
+def _written_fields(cls: Class) -> Iterator[Field]:
+    for name, annotation in cls.annotations.items():
+        outermost = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+        kind = outermost.attr if isinstance(outermost, ast.Attribute) else ""
+        kind = outermost.id if isinstance(outermost, ast.Name) else kind
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            kind = annotation.value.partition("[")[0].rpartition(".")[2]
+        if kind in ("ClassVar", "KW_ONLY"):
+            continue
+        site = Site(cls.site.module, annotation)
+        value = cls.members.get(name)
+        if isinstance(value, FieldSpec):
+            has_default = value.has_default or value.factory is not None
+            yield Field(name, value.default, value.factory, not has_default, value.init, site)
+        else:
+            yield Field(name, value, None, name not in cls.members, True, site)
+
+
+def lift(instance: object, site: Site) -> Value:
+    """A real parameter object as a record; anything else as it is."""
+    if not hasattr(type(instance), "__dataclass_fields__"):
+        return instance
+    record = Record(type(instance), site)
+    for name in type(instance).__dataclass_fields__:
+        record.fields[name] = lift(getattr(instance, name), site)
+        record.origins[name] = Origin(site, explicit=False)
+    return record

@@ -1,0 +1,82 @@
+"""The `dream` command: parsing, exit codes, printing."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import __version__
+from .errors import DreamError
+
+REFUSED = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="dream",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def dream(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Start, check and scale a PyTorch training project whose every line you can read."""
+
+
+@app.command()
+def new(
+    path: Annotated[
+        str | None, typer.Argument(help="Folder of the new project; its last part is the name.")
+    ] = None,
+    parallel: Annotated[
+        str | None, typer.Option(metavar="MODE", help="single, ddp, fsdp or hsdp.")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="lm: a small language model (default). blank: a model to replace."),
+    ] = None,
+    compile: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Compile the model's blocks.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Add to a folder that is not empty.")
+    ] = False,
+    no_git: Annotated[
+        bool, typer.Option("--no-git", help="Make no repository and no first commit.")
+    ] = False,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Ask nothing: fsdp and lm where nothing is said.")
+    ] = False,
+) -> None:
+    """Make a project that trains, and check it."""
+    from .project.ask import complete
+    from .project.new import create
+    from .project.options import Options
+    from .project.report import describe
+
+    path, parallel, recipe = complete(path, parallel, recipe, defaults=defaults)
+    target = Path(path).absolute()
+    options = Options(name=target.name, parallel=parallel, recipe=recipe, compile=compile)
+    typer.echo(describe(create(target, options, force=force, git=not no_git), path))
+
+
+def main() -> None:
+    """Run the command; a `DreamError` becomes two lines and exit code 2."""
+    try:
+        app()
+    except DreamError as error:
+        typer.echo(f"error: {error.fact}\nhelp: {error.remedy}", err=True)
+        sys.exit(REFUSED)

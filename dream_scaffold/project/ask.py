@@ -1,0 +1,61 @@
+"""What the command line left open: asked on a terminal, refused without one."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+
+import typer
+
+from ..errors import DreamError
+from .options import MODES, RECIPES
+
+DEFAULT_MODE = "fsdp"
+"""It runs on any number of ranks, one included."""
+
+DEFAULT_RECIPE = "lm"
+
+
+def complete(
+    path: str | None, parallel: str | None, recipe: str | None, *, defaults: bool
+) -> tuple[str, str, str]:
+    """Path, mode and recipe of the project, all of them known.
+
+    Raises `DreamError` with the whole command line where something is missing that
+    nobody can be asked for.
+    """
+    if path and parallel or path and defaults:
+        return path, parallel or DEFAULT_MODE, recipe or DEFAULT_RECIPE
+    if defaults or not sys.stdin.isatty():
+        missing = " and ".join(
+            what for what, given in {"PATH": path, "--parallel": parallel}.items() if not given
+        )
+        verb = "are" if " and " in missing else "is"
+        raise DreamError(
+            f"{missing} {verb} missing, and without a terminal nothing can be asked.",
+            f"Run: {_command(path, parallel)}",
+        )
+    path = path or str(typer.prompt("Folder of the new project"))
+    parallel = parallel or _choose(
+        "How is a run laid out?",
+        {name: mode.meaning for name, mode in MODES.items()},
+        DEFAULT_MODE,
+    )
+    recipe = recipe or _choose("What does the project start from?", RECIPES, DEFAULT_RECIPE)
+    return path, parallel, recipe
+
+
+def _choose(question: str, choices: Mapping[str, str], default: str) -> str:
+    typer.echo(question)
+    for name, meaning in choices.items():
+        typer.echo(f"  {name:8}{meaning}")
+    while (answer := str(typer.prompt("Choice", default=default)).strip()) not in choices:
+        typer.echo(f"  {answer!r} is none of {', '.join(choices)}.")
+    return answer
+
+
+def _command(path: str | None, parallel: str | None) -> str:
+    """The command line that was meant, with what it lacks."""
+    given = sys.argv[1:] if sys.argv[1:2] == ["new"] else ["new", *([path] if path else [])]
+    added = [] if path else ["my-project"]
+    added += [] if parallel else ["--parallel", DEFAULT_MODE]
+    return shlex.join(["dream", *given, *added])

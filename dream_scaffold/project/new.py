@@ -1,0 +1,64 @@
+"""`dream new`: from options to a project on disk, in one piece."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DreamError
+from .git import commit_all, repository_around
+from .names import check_name
+from .options import MODES, RECIPES, Options, check_choice
+from .place import check_target, put, staged
+from .render import render_project
+from .snapshot import write_snapshot
+from .tree import draw_tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """A project that now exists."""
+
+    options: Options
+    folder: Path
+    tree: str
+    git: str
+    """What became of the first commit, as one sentence."""
+
+    replaced: list[str]
+    """Files of the folder that made room, under `--force`."""
+
+
+def create(target: Path, options: Options, *, force: bool = False, git: bool = True) -> Created:
+    """Make the project `options` describe at `target`.
+
+    Raises `DreamError`, with nothing written, where the options or the target do not do
+    or the file system refuses.
+    """
+    check_name(options.name)
+    check_choice("--parallel", options.parallel, MODES)
+    check_choice("--recipe", options.recipe, RECIPES)
+    check_target(target, force=force)
+    try:
+        with staged(target) as stage:
+            project = stage / options.name
+            project.mkdir()
+            render_project(options, project)
+            write_snapshot(project)
+            commit = _first_commit(project, target) if git else "No git repository was made."
+            tree = draw_tree(project)
+            replaced = put(project, target)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        fact = f"{target} could not be written: {error.strerror or error}{where}."
+        raise DreamError(fact, "Nothing was left behind. Mend that and run it again.") from error
+    return Created(options=options, folder=target, tree=tree, git=commit, replaced=replaced)
+
+
+def _first_commit(project: Path, target: Path) -> str:
+    """Commit, unless `target` belongs to a repository; say what was done."""
+    if around := repository_around(target):
+        return f"No commit was made: {os.fspath(around)} is a git repository already."
+    hindrance = commit_all(project)
+    if hindrance:
+        return f"No commit was made: {hindrance}."
+    return "Everything is committed to a new git repository."
