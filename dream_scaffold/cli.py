@@ -67,10 +67,15 @@ def new(
     from .project.options import Options
     from .project.report import describe
 
-    path, parallel, recipe = complete(path, parallel, recipe, defaults=defaults)
-    target = Path(path).absolute()
-    options = Options(name=target.name, parallel=parallel, recipe=recipe, compile=compile)
-    typer.echo(describe(create(target, options, force=force, git=not no_git), path))
+    try:
+        path, parallel, recipe = complete(path, parallel, recipe, defaults=defaults)
+        target = Path(path).absolute()
+        options = Options(name=target.name, parallel=parallel, recipe=recipe, compile=compile)
+        created = create(target, options, force=force, git=not no_git)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("\ninterrupted: nothing was left half made", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    typer.echo(describe(created, path))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ def complete(
     Raises `DreamError` with the whole command line where something is missing that
     nobody can be asked for.
     """
-    if path and parallel or path and defaults:
+    if path and (parallel or defaults):
         return path, parallel or DEFAULT_MODE, recipe or DEFAULT_RECIPE
     if defaults or not sys.stdin.isatty():
         missing = " and ".join(

@@ -10,6 +10,9 @@ MESSAGE = "Start from Dream Scaffold"
 UNDER_A_NAME = ["-c", "user.name=dream new", "-c", "user.email=dream@localhost"]
 """For whoever has told git no name: one commit's author, stored nowhere."""
 
+OF_A_REPOSITORY = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}
+"""Set while a git hook runs: they would point at the repository of that hook."""
+
 
 def repository_around(folder: Path) -> Path | None:
     """The git repository that `folder` lies in, itself included."""
@@ -42,10 +45,5 @@ def commit_all(project: Path) -> str | None:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    # Inside a git hook, GIT_DIR and its like would point at the repository of that hook.
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name.startswith(("GIT_AUTHOR", "GIT_COMMITTER", "GIT_CONFIG"))
-    }
+    env = {name: value for name, value in os.environ.items() if name not in OF_A_REPOSITORY}
     subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)

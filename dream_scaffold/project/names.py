@@ -6,18 +6,19 @@ import sys
 
 from ..errors import DreamError
 
-DEPENDENCIES = frozenset(
-    "copier dream dream_scaffold dream_trainer jinja2 numpy packaging pip pytest rich ruff "
-    "setuptools torch torchao torchdata torchft torchmetrics triton typer wandb wheel".split()
-)
+DEPENDENCIES = {
+    "copier", "dream", "dream_scaffold", "dream_trainer", "jinja2", "numpy", "packaging", "pip",
+    "pytest", "rich", "ruff", "setuptools", "torch", "torchao", "torchdata", "torchft",
+    "torchmetrics", "triton", "typer", "wandb", "wheel",
+}  # fmt: skip
 """Packages that a project installs or is likely to: one name cannot mean two of them."""
 
-PROJECT_FILES = frozenset("config data model runs tests train".split())
+PROJECT_FILES = {"config", "data", "model", "runs", "tests", "train"}
 """What the project itself is made of."""
 
-WINDOWS = frozenset(
-    ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))]
-)
+WINDOWS = {"con", "prn", "aux", "nul"} | {
+    f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)
+}
 
 MAX_LENGTH = 64
 

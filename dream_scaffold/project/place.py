@@ -18,9 +18,7 @@ from typing import NoReturn
 
 from ..errors import DreamError
 
-ENDING_SIGNALS = [
-    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
+ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def check_target(target: Path, *, force: bool) -> None:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
+from .configs import RunError
 from .world import World
 
 
@@ -76,25 +77,29 @@ class TrainBatches:
         self.loader = loader
         self.limit = limit
         self.world = world
-        self.ended_by = "no batch at all"
-        """What ended the epoch, for the log."""
+        self.ended_by = ""
+        """What ended the epoch, in the log's words."""
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
         lengths = _lengths(self.loader, self.world)
         known = [length for length in lengths if length is not None]
-        return self._sized(min(known)) if len(known) == len(lengths) else self._unsized()
+        return self._sized(known) if len(known) == len(lengths) else self._unsized()
 
-    def _sized(self, available: int) -> Iterator[tuple[Any, bool]]:
+    def _sized(self, lengths: list[int]) -> Iterator[tuple[Any, bool]]:
+        available = min(lengths)
         total = available if self.limit is None else min(available, self.limit)
+        if total == self.limit:
+            self.ended_by = f"after {total} batches, as configured"
+        else:
+            self.ended_by = f"with the data, after {total} batches{_unequal(lengths)}"
         batches = iter(self.loader)
         for index in range(total):
             batch = next(batches, _END)
             if batch is _END:
-                raise RuntimeError(
+                raise RunError(
                     f"The training loader ended after {index} batches, but its len() promised "
                     f"{_length(self.loader)}. Correct its __len__, or leave it out."
                 )
-            self._note(index + 1)
             yield batch, index == total - 1
 
     def _unsized(self) -> Iterator[tuple[Any, bool]]:
@@ -107,18 +112,14 @@ class TrainBatches:
             index += 1
             after = next(votes)
             goes_on = following[1]()
-            self._note(index)
+            if index == self.limit:
+                self.ended_by = f"after {index} batches, as configured"
+            elif not goes_on:
+                had = _gather(int(following[0] is not _END), self.world)
+                self.ended_by = f"with the data, after {index} batches{_unequal(had)}"
             yield batch, not goes_on
             batch, following = following[0], after
         following[1]()
-
-    def _note(self, count: int) -> None:
-        limited = count == self.limit
-        self.ended_by = (
-            f"train_steps_per_epoch, {count} batches"
-            if limited
-            else (f"the end of the data, {count} batches")
-        )
 
 
 class ValidationBatches:
@@ -144,7 +145,7 @@ class ValidationBatches:
             counts = batch is not _END
             last = batch if counts else last
             if last is _END:
-                raise RuntimeError(
+                raise RunError(
                     f"dp rank {self.world.dp_rank} has no validation batch, others have. "
                     "Use a smaller batch, or validate on more data."
                 )
@@ -195,8 +196,23 @@ def _length(loader: Any) -> int | None:
 def _lengths(loader: Any, world: World) -> list[int | None]:
     """Every data rank's `len(loader)`; None for one that does not know."""
     own = _length(loader)
+    lengths = _gather(-1 if own is None else own, world)
+    return [None if length < 0 else length for length in lengths]
+
+
+def _gather(number: int, world: World) -> list[int]:
+    """Every data rank's `number`. All data ranks take part."""
     if world.dp_size == 1:
-        return [own]
-    lengths = [torch.empty((), dtype=torch.int64) for _ in range(world.dp_size)]
-    dist.all_gather(lengths, torch.tensor(-1 if own is None else own), group=world.dp_group)
-    return [None if value < 0 else int(value) for value in lengths]
+        return [number]
+    numbers = [torch.empty((), dtype=torch.int64) for _ in range(world.dp_size)]
+    dist.all_gather(numbers, torch.tensor(number), group=world.dp_group)
+    return [int(number) for number in numbers]
+
+
+def _unequal(left: list[int]) -> str:
+    """Who ended the epoch for all, where some data ranks still had batches."""
+    first = [str(rank) for rank, count in enumerate(left) if count == min(left)]
+    if len(first) == len(left):
+        return ""
+    ranks = "rank" if len(first) == 1 else "ranks"
+    return f"; dp {ranks} {', '.join(first)} ran out while others had more"

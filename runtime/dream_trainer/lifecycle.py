@@ -1,5 +1,6 @@
 """How a trainer comes to life. `set_up` is the order; the rest are its steps."""
 
+import inspect
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ import torch
 from torch.optim import Optimizer
 
 from .callbacks.callback import Events
+from .configs import RunError
 from .contract import BY_NAME, callers, problems
 from .data import unpad
 from .materialize import (
@@ -89,7 +91,7 @@ def configure_data(trainer: "BaseTrainer") -> None:
     """Take the loaders, and see that validation counts every sample once."""
     loaders = trainer.configure_dataloaders()
     if not isinstance(loaders, (tuple, list)) or len(loaders) != 2:
-        raise TypeError(
+        raise RunError(
             f"configure_dataloaders returned {type(loaders).__name__}. "
             "Return (training loader, validation loader); the second may be None."
         )
@@ -97,7 +99,7 @@ def configure_data(trainer: "BaseTrainer") -> None:
     if trainer.val_loader is not trainer.train_loader:
         unpad(trainer.val_loader)
     elif getattr(trainer.train_loader, "persistent_workers", False):
-        raise ValueError(
+        raise RunError(
             "configure_dataloaders returned one object as both loaders; with "
             "persistent_workers=True a validation would end the training epoch. "
             "Build a second loader."
@@ -107,21 +109,21 @@ def configure_data(trainer: "BaseTrainer") -> None:
 def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:
     """Raise where an optimizer holds tensors that are not its model's parameters."""
     if not isinstance(optimizers, dict):
-        raise TypeError(
+        raise RunError(
             f"configure_optimizers returned {type(optimizers).__name__}. "
             "Return {self.model: self.optimizer}."
         )
     trained = {id(p) for model in trainer.named_models().values() for p in model.parameters()}
     for optimizer in optimizers.values():
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(
+            raise RunError(
                 f"configure_optimizers returned {type(optimizer).__name__} as an optimizer. "
                 "Return {self.model: self.optimizer}."
             )
         held = [p for group in optimizer.param_groups for p in group["params"]]
         own = [p for p in held if id(p) in trained]
         if len(own) < len(held):
-            raise ValueError(
+            raise RunError(
                 f"{type(optimizer).__name__} holds {len(held)} tensors, {len(own)} of them "
                 "parameters of this trainer's models: the others would be trained in vain. "
                 "Build it in configure_optimizers, over self.model.parameters()."
@@ -134,7 +136,7 @@ def is_called(hook: str, trainer: "BaseTrainer") -> bool:
     return bool(callers(BY_NAME[hook], parameters, axes.sizes))
 
 
-class HookError(NotImplementedError):
+class HookError(RunError, NotImplementedError):
     """Hooks and configuration do not fit; `dream check` reports the same."""
 
 
@@ -148,7 +150,9 @@ def raise_on_problems(trainer: "BaseTrainer") -> None:
         cls.__name__,
     )
     if found:
-        raise HookError("\n".join(f"{problem} [{problem.code}]" for problem in found))
+        place = f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+        lines = [f"{problem} [{problem.code}]" for problem in found]
+        raise HookError("\n".join([*lines, f"  --> {place}, class {cls.__name__}"]))
 
 
 def name_run() -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .configs import RunError
 from .data import TrainBatches, ValidationBatches, move, set_epoch
 from .metrics import Mean
 
@@ -36,6 +37,8 @@ def fit(trainer: "BaseTrainer") -> None:
         for event in trainer.events.post_epoch:
             event(trainer)
         trainer.epoch += 1
+    if parameters.val_every_n_steps and trainer.global_step % parameters.val_every_n_steps:
+        validate(trainer, limit=parameters.val_steps_per_epoch)
     for event in trainer.events.post_fit:
         event(trainer)
 
@@ -72,17 +75,18 @@ def train_epoch(trainer: "BaseTrainer") -> None:
             with precision:
                 result = trainer.training_step(batch, batch_idx)
             if not isinstance(result, dict):
-                raise TypeError(_not_a_dict("training_step", result))
+                raise RunError(_not_a_dict("training_step", result))
             if not accumulates:
                 trainer.global_step += 1
             for event in events.post_train_step:
                 event(trainer, result, batch, batch_idx)
             if not accumulates:
                 _after_step(trainer)
+    trainer.epoch_ended = batches.ended_by
     for event in events.post_train_epoch:
         event(trainer)
     if trainer.global_step == first_step:
-        raise RuntimeError("The training loader gave no batch: the epoch had no step.")
+        raise RunError("The training loader gave no batch: the epoch had no step.")
 
 
 def _after_step(trainer: "BaseTrainer") -> None:
@@ -132,7 +136,7 @@ def _validate_batch(trainer: "BaseTrainer", batch: Any, batch_idx: int) -> dict[
         event(trainer, batch, batch_idx)
     result = trainer.validation_step(batch, batch_idx)
     if not isinstance(result, dict):
-        raise TypeError(_not_a_dict("validation_step", result))
+        raise RunError(_not_a_dict("validation_step", result))
     for event in trainer.events.post_validation_step:
         event(trainer, result, batch, batch_idx)
     return result

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from .configs import RunError
 from .seeding import fingerprint
 from .world import World
 
@@ -66,10 +67,10 @@ class FillCheck:
         }
 
     def raise_if_unfilled(self) -> None:
-        """Raise `RuntimeError` naming every parameter and buffer that holds garbage."""
+        """Raise `RunError` naming every parameter and buffer that holds garbage."""
         unfilled = [name for name, tensor in named_tensors(self.models) if self._bad(name, tensor)]
         if unfilled:
-            raise RuntimeError(
+            raise RunError(
                 f"init_weights left {len(unfilled)} tensors uninitialised: "
                 f"{_shortened(unfilled)}. Fill every parameter and every buffer there, those "
                 "that no checkpoint holds (persistent=False) included."
@@ -88,7 +89,7 @@ class FillCheck:
 
 
 def raise_unless_replicas_agree(models: Mapping[str, nn.Module], world: World) -> None:
-    """Raise `RuntimeError` where replicas start from different weights. All ranks take part."""
+    """Raise `RunError` where replicas start from different weights. All ranks take part."""
     if world.axes.dp_replicate == 1:
         return
     names = [name for name, _ in named_tensors(models)]
@@ -99,14 +100,14 @@ def raise_unless_replicas_agree(models: Mapping[str, nn.Module], world: World) -
     dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
     equal = (low == high).tolist()
     if differing := [name for name, same in zip(names, equal, strict=True) if not same]:
-        raise RuntimeError(
+        raise RunError(
             f"replicas disagree on {_shortened(differing)} after init_weights. "
             "Do not fold the rank into a seed there: the runtime seeds it."
         )
 
 
 def raise_if_unsharded(models: Mapping[str, nn.Module], hook: str) -> None:
-    """Raise `RuntimeError` where a trained parameter is in no FSDP group."""
+    """Raise `RunError` where a trained parameter is in no FSDP group."""
     plain = [
         name
         for root, model in models.items()
@@ -114,7 +115,7 @@ def raise_if_unsharded(models: Mapping[str, nn.Module], hook: str) -> None:
         if parameter.requires_grad and not isinstance(parameter, DTensor)
     ]
     if plain:
-        raise RuntimeError(
+        raise RunError(
             f"{hook} left {len(plain)} trained parameters outside every FSDP group: "
             f"{_shortened(plain)}. Their gradients would not be averaged over ranks. "
             "End the hook with fully_shard(self.model, **config)."

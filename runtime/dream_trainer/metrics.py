@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .configs import RunError
 from .world import World
 
 
@@ -29,7 +30,7 @@ class Mean:
                 continue
             tensor = torch.as_tensor(value, device=self.world.device).detach()
             if tensor.ndim:
-                raise ValueError(
+                raise RunError(
                     f"{name!r} has shape {tuple(tensor.shape)}, but a logged value is one number. "
                     "Return its mean."
                 )
@@ -40,7 +41,7 @@ class Mean:
     def reduce(self) -> dict[str, float]:
         """The means over all data ranks, as floats; one collective for all, one device sync.
 
-        Raises `RuntimeError` where ranks hold different names. All ranks take part.
+        Raises `RunError` where ranks hold different names. All ranks take part.
         """
         if self.world.dp_size > 1:
             raise_unless_equal(sorted(self.sums), self.world)
@@ -58,7 +59,7 @@ class Mean:
 
 
 def raise_unless_equal(names: list[str], world: World) -> None:
-    """Raise `RuntimeError` that says which rank lacks which name. All data ranks take part."""
+    """Raise `RunError` that says which rank lacks which name. All data ranks take part."""
     code = crc32("\n".join(names).encode())
     extremes = torch.tensor([code, -code])
     dist.all_reduce(extremes, dist.ReduceOp.MAX, group=world.dp_group)
@@ -72,7 +73,7 @@ def raise_unless_equal(names: list[str], world: World) -> None:
         for rank, held in enumerate(everyone)
         if union - set(held)
     ]
-    raise RuntimeError(
+    raise RunError(
         f"Ranks log different values: {'; '.join(lacking)}. Return the same names on every rank."
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .configs import Axes, Comm, DeviceParameters, resolve_axes
+from .configs import Axes, Comm, DeviceParameters, RunError, resolve_axes
 from .mesh import build_mesh, data_view, shard_view
 
 
@@ -135,7 +135,7 @@ def as_dtype(name: Any) -> torch.dtype:
     """A dtype from the name that `DeviceParameters` keeps."""
     dtype = getattr(torch, str(name))
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{name!r} is not the name of a torch dtype.")
+        raise RunError(f"{name!r} is not the name of a torch dtype.")
     return dtype
 
 
@@ -147,11 +147,11 @@ def accelerator_count() -> int:
 def pick_device(local_rank: int, world_size: int) -> torch.device:
     """This rank's CUDA device, else MPS for a single process, else the CPU.
 
-    Raises `RuntimeError` where a node runs more processes than it has devices.
+    Raises `RunError` where a node runs more processes than it has devices.
     """
     if count := accelerator_count():
         if local_rank >= count:
-            raise RuntimeError(
+            raise RunError(
                 f"local rank {local_rank} has no device: {count} visible on this node. "
                 f"Launch with --nproc-per-node={count}."
             )
@@ -182,7 +182,7 @@ def _store(rank: int, world_size: int, comm: Comm) -> Any:
     if world_size == 1 and address is None:
         return dist.HashStore()
     if address is None:
-        raise RuntimeError(
+        raise RunError(
             f"WORLD_SIZE is {world_size}, but MASTER_ADDR is not set. "
             "Launch with torchrun, or export the first node's address as MASTER_ADDR."
         )

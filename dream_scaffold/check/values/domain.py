@@ -26,14 +26,21 @@ class Site(NamedTuple):
         return self.module.place(self.node)
 
 
+UNDECIDABLE = "cannot be decided from source"
+
+
 class Unknown:
-    """A value that cannot be decided from source, and why."""
+    """A value that cannot be decided from source, and why: the source and what holds of it."""
 
     __slots__ = ("reason", "site")
 
-    def __init__(self, reason: str, site: Site | None = None) -> None:
+    def __init__(self, reason: str = UNDECIDABLE, site: Site | None = None) -> None:
         self.reason = reason
         self.site = site
+
+    @property
+    def text(self) -> str:
+        return self.reason if self.site is None else f"`{shorten(self.site.node)}` {self.reason}"
 
 
 class External:
@@ -267,6 +274,12 @@ class FieldSpec(NamedTuple):
     factory: Value
     has_default: bool
     init: bool
+
+
+def shorten(node: ast.AST) -> str:
+    """The source of a node, short enough for a message."""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def literal(value: Value) -> bool:

@@ -1,13 +1,13 @@
 """Expressions: literals, names, attributes, operators, displays, comprehensions."""
 
 import ast
-import operator
+import builtins
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..hinge import configs
 from ..source import Module, Sources
-from .classes import find_member, is_config
+from .classes import find_member
 from .domain import (
     Arguments,
     Bound,
@@ -27,37 +27,9 @@ from .domain import (
     literal,
     truth,
 )
+from .operators import METHODS, because, compare, iterate, operate, undecided
 
-LARGEST_NUMBER = 1 << 256
-LONGEST = 10_000
-"""Items of a container or characters of a text that evaluation may make."""
-
-OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitOr: operator.or_,
-    ast.BitAnd: operator.and_,
-    ast.BitXor: operator.xor,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-
-MODES = ("get", "items", "keys", "values", "update", "copy", "pop", "setdefault", "append",
-         "extend", "insert", "upper", "lower", "strip", "split", "removeprefix", "removesuffix",
-         "replace", "startswith", "endswith", "join", "is_integer", "bit_length", "index", "count")
-"""Methods of literals and containers that evaluation may call."""
-
+BUILTINS = frozenset(dir(builtins))
 
 class Exhausted(Exception):
     """Evaluation took more steps than any configuration is worth."""
@@ -115,6 +87,12 @@ class Expressions:
     def call_node(self, node: ast.Call, scope: Scope) -> Value:
         raise NotImplementedError
 
+    def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
+        raise NotImplementedError
+
+    def assign_attribute(self, target: Value, name: Value, value: Value, site: Site) -> None:
+        raise NotImplementedError
+
     def namespace(self, module: Module) -> Namespace:
         raise NotImplementedError
 
@@ -140,11 +118,8 @@ class Expressions:
             raise Exhausted
         handler = self.handlers.get(type(node))
         if handler is None:
-            return self.unknown("cannot be decided from source", node, scope)
+            return undecided(node, scope)
         return handler(node, scope)
-
-    def unknown(self, reason: str, node: ast.AST, scope: Scope) -> Unknown:
-        return Unknown(f"`{shorten(node)}` {reason}", Site(scope.module, node))
 
     def generator(self, node: ast.expr, scope: Scope) -> Value:
         raise Generator
@@ -160,7 +135,7 @@ class Expressions:
             return External(f"builtins.{node.id}")
         if scope.top.stars:
             return External(f"{scope.top.stars[-1]}.{node.id}")
-        return self.unknown("is not defined in the project", node, scope)
+        return undecided(node, scope, "is not defined in the project")
 
     def external(self, name: str) -> Value:
         """A foreign name; a parameter class of the runtime is the real class."""
@@ -198,9 +173,9 @@ class Expressions:
             return self.inherited(value, name)
         if isinstance(value, Unknown):
             return value
-        if name in MODES and isinstance(value, (str, int, float, list, dict)):
+        if name in METHODS and isinstance(value, (str, int, float, list, dict)):
             return Method(value, name)
-        return Unknown(f"`{shorten(site.node)}` cannot be decided from source", site)
+        return Unknown(site=site)
 
     def member(self, namespace: Namespace, name: str) -> Value:
         """What `module.name` is: a name in it or one of its submodules."""
@@ -225,7 +200,7 @@ class Expressions:
                 if isinstance(member, Function) and member.kind == "property":
                     return self.call(Bound(member, record), Arguments([], {}, {}), site)
                 return self.bind(member, record)
-        return Unknown(f"`{shorten(site.node)}` cannot be decided from source", site)
+        return Unknown(site=site)
 
     def bind(self, member: Value, receiver: Value) -> Value:
         """A member of a class as its object or the class itself sees it."""
@@ -251,7 +226,7 @@ class Expressions:
             if isinstance(node, ast.Starred):
                 inner = self.evaluate(node.value, scope)
                 if not isinstance(inner, (list, tuple)):
-                    return self.unknown("cannot be decided from source", node, scope)
+                    return undecided(node, scope)
                 found += inner
             else:
                 found.append(self.evaluate(node, scope))
@@ -263,12 +238,12 @@ class Expressions:
             value = self.evaluate(value_node, scope)
             if key_node is None:
                 if not isinstance(value, dict):
-                    return self.unknown("cannot be decided from source", value_node, scope)
+                    return undecided(value_node, scope)
                 found |= value
                 continue
             key = self.evaluate(key_node, scope)
             if not literal(key) or isinstance(key, (list, dict, set)):
-                return self.unknown("cannot be decided from source", key_node, scope)
+                return undecided(key_node, scope)
             found[key] = value
         return found
 
@@ -284,82 +259,40 @@ class Expressions:
     def boolean(self, node: ast.BoolOp, scope: Scope) -> Value:
         is_and = isinstance(node.op, ast.And)
         value: Value = None
-        undecided: Value = None
+        open_ = False
         for item in node.values:
             value = self.evaluate(item, scope)
             known = truth(value)
             if known is None:
-                undecided = self.unknown("cannot be decided from source", node, scope)
-            elif known is not is_and:
+                open_ = True
+            elif known is not is_and and (not open_ or isinstance(value, bool)):
                 # `unknown and False` is false whatever the unknown is.
-                return value if undecided is None or value is is_and else not is_and
-        return value if undecided is None else undecided
+                return value
+        return undecided(node, scope) if open_ else value
 
     def unary(self, node: ast.UnaryOp, scope: Scope) -> Value:
         value = self.evaluate(node.operand, scope)
         if isinstance(node.op, ast.Not):
             known = truth(value)
-            return _because(value, node, scope) if known is None else not known
+            return because(value, node, scope) if known is None else not known
         if isinstance(node.op, ast.USub) and isinstance(value, (int, float)):
             return -value
-        return value if isinstance(node.op, ast.UAdd) else _because(value, node, scope)
+        return value if isinstance(node.op, ast.UAdd) else because(value, node, scope)
 
     def binary(self, node: ast.BinOp, scope: Scope) -> Value:
         left, right = self.evaluate(node.left, scope), self.evaluate(node.right, scope)
-        return self.operate(node.op, left, right, node, scope)
-
-    def operate(
-        self, op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope
-    ) -> Value:
-        """A binary operator on literals, of bounded size."""
-        containers = isinstance(left, (list, tuple, dict)) and isinstance(right, type(left))
-        joins = containers and isinstance(op, (ast.Add, ast.BitOr))
-        if not joins and not (literal(left) and literal(right)):
-            return _because(left if isinstance(left, Unknown) else right, node, scope)
-        if isinstance(op, (ast.Pow, ast.LShift)) and not (_small(left) and _small(right)):
-            return self.unknown("is too large", node, scope)
-        if isinstance(op, ast.Mult) and not (_modest(left, right) or _modest(right, left)):
-            return self.unknown("is too large", node, scope)
-        function = OPERATORS.get(type(op))
-        if function is None or (isinstance(op, ast.Mod) and isinstance(left, (str, bytes))):
-            return self.unknown("cannot be decided from source", node, scope)
-        try:
-            return function(left, right)
-        except (TypeError, ValueError, ArithmeticError) as error:
-            return self.unknown(f"raises {type(error).__name__}", node, scope)
+        return operate(node.op, left, right, node, scope)
 
     def comparison(self, node: ast.Compare, scope: Scope) -> Value:
         left = self.evaluate(node.left, scope)
         result: Value = True
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(right_node, scope)
-            result = self.compare(op, left, right, node, scope)
+            result = compare(op, left, right, node, scope)
             if result is False or isinstance(result, Unknown):
                 return result
             left = right
         return result
-
-    def compare(
-        self, op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scope
-    ) -> Value:
-        if isinstance(left, Unknown) or isinstance(right, Unknown):
-            return _because(left if isinstance(left, Unknown) else right, node, scope)
-        if isinstance(op, (ast.Is, ast.IsNot)):
-            decidable = not isinstance(left, External) and not isinstance(right, External)
-            if decidable and (left is None or right is None or isinstance(left, bool)):
-                return (left is right) is isinstance(op, ast.Is)
-        elif isinstance(op, (ast.In, ast.NotIn)):
-            if literal(left) and isinstance(right, (list, tuple, str, dict, set)):
-                try:
-                    return (left in right) is isinstance(op, ast.In)  # type: ignore[operator]
-                except TypeError:
-                    pass
-        elif literal(left) and literal(right):
-            return self.operate(op, left, right, node, scope)
-        elif isinstance(left, External) and isinstance(right, External):
-            if left.name == right.name and isinstance(op, ast.Eq):
-                return True
-        return self.unknown("cannot be decided from source", node, scope)
 
     def formatted(self, node: ast.JoinedStr, scope: Scope) -> Value:
         text = ""
@@ -368,7 +301,7 @@ class Expressions:
             value = self.evaluate(inner, scope)
             plain = not isinstance(part, ast.FormattedValue) or part.format_spec is None
             if not literal(value) or not plain:
-                return self.unknown("cannot be decided from source", node, scope)
+                return undecided(node, scope)
             text += str(value)
         return text
 
@@ -377,14 +310,14 @@ class Expressions:
         if isinstance(value, (External, Class, type)):
             return value  # A generic class with its parameters.
         if isinstance(node.slice, ast.Slice):
-            return self.unknown("cannot be decided from source", node, scope)
+            return undecided(node, scope)
         key = self.evaluate(node.slice, scope)
         if isinstance(value, (list, tuple, dict, str)) and literal(key):
             try:
                 return value[key]  # type: ignore[call-overload,index,no-any-return]
             except (LookupError, TypeError):
-                return self.unknown("is not there", node, scope)
-        return _because(value, node, scope)
+                return undecided(node, scope, "is not there")
+        return because(value, node, scope)
 
     def function(self, node: ast.Lambda, scope: Scope) -> Value:
         return Function(node, scope.enclosing, self.defaults(node.args, scope))
@@ -405,16 +338,16 @@ class Expressions:
         inner = Scope(scope.module, scope)
         found: list[tuple[Value, Value]] = []
         if len(node.generators) != 1 or not isinstance(node.generators[0].target, ast.Name):
-            return self.unknown("cannot be decided from source", node, scope)
+            return undecided(node, scope)
         source = node.generators[0]
         items = iterate(self.evaluate(source.iter, scope))
         if items is None:
-            return self.unknown("cannot be decided from source", node, scope)
+            return undecided(node, scope)
         for item in items:
             inner.names[source.target.id] = item  # type: ignore[attr-defined]
             tests = [truth(self.evaluate(test, inner)) for test in source.ifs]
             if None in tests:
-                return self.unknown("cannot be decided from source", node, scope)
+                return undecided(node, scope)
             if all(tests):
                 key = node.key if isinstance(node, ast.DictComp) else node.elt
                 value = node.value if isinstance(node, ast.DictComp) else key
@@ -422,47 +355,3 @@ class Expressions:
         if isinstance(node, ast.DictComp):
             return dict(found) if all(literal(key) for key, _ in found) else Unknown("its keys")
         return [value for _, value in found]
-
-
-BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
-
-
-def iterate(value: Value) -> list[Value] | None:
-    """What a loop over `value` runs through; None where it is not decidable."""
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    if isinstance(value, (dict, set)):
-        return list(value)
-    if isinstance(value, str):
-        return list(value)
-    return None
-
-
-def shorten(node: ast.AST) -> str:
-    """The source of a node, short enough for a message."""
-    text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def config_like(value: Value) -> bool:
-    return isinstance(value, Record) and is_config(value.cls)
-
-
-def _because(value: Value, node: ast.AST, scope: Scope) -> Unknown:
-    """An unknown that hands on the reason of another."""
-    if isinstance(value, Unknown):
-        return Unknown(value.reason, value.site)
-    return Unknown(f"`{shorten(node)}` cannot be decided from source", Site(scope.module, node))
-
-
-def _small(value: Value) -> bool:
-    return isinstance(value, (int, float)) and abs(value) <= 256
-
-
-def _modest(value: Value, times: Value) -> bool:
-    """Whether `value * times` stays small enough to compute."""
-    if isinstance(value, int):
-        return abs(value) < LARGEST_NUMBER and (
-            not isinstance(times, (str, bytes, list, tuple)) or abs(value) * len(times) <= LONGEST
-        )
-    return isinstance(value, (float, complex))

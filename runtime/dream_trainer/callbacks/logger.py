@@ -45,6 +45,10 @@ class LoggerCallback(Callback):
                 }
             )
 
+    def pre_fit(self, trainer: "DreamTrainer") -> None:
+        if trainer.world.is_rank_zero:
+            print(summary(trainer), flush=True)
+
     def pre_train_epoch(self, trainer: "DreamTrainer") -> None:
         self._restart_clock()
 
@@ -63,6 +67,10 @@ class LoggerCallback(Callback):
         self.window = None
         self._report(trainer, values)
         self._restart_clock()
+
+    def post_train_epoch(self, trainer: "DreamTrainer") -> None:
+        if trainer.world.is_rank_zero:
+            print(f"epoch {trainer.epoch + 1} ended {trainer.epoch_ended}", flush=True)
 
     def post_validation_epoch(self, trainer: "DreamTrainer", result: dict[str, float]) -> None:
         self._report(trainer, result)
@@ -106,6 +114,19 @@ class LoggerCallback(Callback):
         if self.file is not None:
             self.file.write(json.dumps(record) + "\n")
             self.file.flush()
+
+
+def summary(trainer: "DreamTrainer") -> str:
+    """One line on what runs where: name, processes, mesh, size, log."""
+    world = trainer.world
+    count = sum(p.numel() for model in trainer.named_models().values() for p in model.parameters())
+    processes = "1 process" if world.world_size == 1 else f"{world.world_size} processes"
+    logging = trainer.config.logging_parameters
+    log = f", log in {logging.root_dir}/{trainer.experiment}/" if logging.enabled else ""
+    return (
+        f"run {trainer.experiment}: {processes} on {world.device.type}, mesh {world.axes}, "
+        f"{count:,} parameters{log}"
+    )
 
 
 def describe(value: Any) -> Any:

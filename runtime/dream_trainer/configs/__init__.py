@@ -2,7 +2,7 @@
 
 from .checkpoint import CheckpointParameters
 from .device import AXES, Axes, Comm, DeviceParameters, resolve_axes
-from .errors import ConfigError
+from .errors import ConfigError, RunError
 from .fault_tolerance import FaultToleranceParameters
 from .logging import LoggingParameters, WandbLoggingParameters
 from .trainer import AbstractTrainerConfig, BaseTrainerConfig, DreamTrainerConfig
@@ -20,6 +20,7 @@ __all__ = [
     "DreamTrainerConfig",
     "FaultToleranceParameters",
     "LoggingParameters",
+    "RunError",
     "TrainingParameters",
     "WandbLoggingParameters",
     "resolve_axes",

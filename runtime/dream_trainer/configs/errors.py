@@ -1,4 +1,8 @@
-"""The one error that a configuration raises, at run time and in `dream check` alike."""
+"""The errors whose text is the whole explanation: fact, place, remedy."""
+
+
+class RunError(RuntimeError):
+    """A fault in a project that the runtime refuses to run with; reported without traceback."""
 
 
 class ConfigError(ValueError):

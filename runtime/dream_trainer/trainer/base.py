@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .. import lifecycle, loop
 from ..callbacks.callback import Callback, CallbackCollection, Events
-from ..configs import BaseTrainerConfig
+from ..configs import BaseTrainerConfig, RunError
 from ..parallel.accumulate import GradientSync
 from ..parallel.clip import clip, scale, total_norm
 from ..world import as_dtype
@@ -48,6 +48,9 @@ class BaseTrainer(AbstractTrainer):
 
     expected_steps: int | None = None
     """The `global_step` at which the run will end, where that is known."""
+
+    epoch_ended = ""
+    """What ended the newest training epoch."""
 
     _num_items: Tensor | None = None
 
@@ -124,7 +127,7 @@ class BaseTrainer(AbstractTrainer):
             if parameter.grad is not None
         ]
         if not gradients:
-            raise RuntimeError(
+            raise RunError(
                 f"No parameter of {type(optimizer).__name__} has a gradient at step "
                 f"{self.global_step + 1}. Call self.backward(loss) before self.step(optimizer), "
                 "on a loss that depends on its parameters."
@@ -133,7 +136,7 @@ class BaseTrainer(AbstractTrainer):
             scale(gradients, factor)
         norm = total_norm(gradients)
         if must_be_finite and not norm.isfinite():
-            raise FloatingPointError(
+            raise RunError(
                 f"The gradient norm is {norm.item()} at step {self.global_step + 1} "
                 "(error_if_nonfinite=True)."
             )

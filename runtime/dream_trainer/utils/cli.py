@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from math import prod
@@ -12,7 +13,7 @@ import typer
 
 from ..configs import BaseTrainerConfig, ConfigError
 from ..world import Process, accelerator_count
-from .entrypoint import guarded, launch
+from .entrypoint import StartError, end_with, guarded, launch
 from .modifiers import MODIFIERS
 
 Factory = Callable[[], BaseTrainerConfig]
@@ -43,9 +44,11 @@ def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
         chosen = options.pop("config", None) or next(iter(choices))
         try:
             config = resolve(choices, chosen, options)
-        except ConfigError as error:
-            typer.echo(f"error: {error} [{error.code}]", err=True)
-            raise typer.Exit(1) from None
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            kind = error.code if isinstance(error, ConfigError) else type(error).__name__
+            end_with(StartError(f"{error} [{kind}]{_place(error)}"))
         if show:
             typer.echo(render(config))
         elif (count := processes(config)) > 1:
@@ -98,6 +101,17 @@ def processes(config: BaseTrainerConfig) -> int:
     degrees = config.device_parameters.degrees.values()
     fixed = prod(degree for degree in degrees if isinstance(degree, int))
     return 1 if fixed == 1 and "auto" not in degrees else accelerator_count()
+
+
+def _place(error: Exception) -> str:
+    """Where in the user's code `error` arose, as a line to put below it."""
+    own = Path(__file__).parents[1]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if own not in Path(frame.filename).parents and frame.filename != "<string>"
+    ]
+    return "".join(f"\n  --> {f.filename}:{f.lineno}, in {f.name}" for f in frames[-1:])
 
 
 def render(value: Any, indent: int = 0) -> str:

@@ -4,25 +4,39 @@ import functools
 import gc
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
-from ..configs import ConfigError
+from ..configs import ConfigError, RunError
 from ..lifecycle import HookError
 from ..world import Process, accelerator_count
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+SILENCE_SECONDS = 10
+
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "NCCL", "Broken pipe")
+"""What a collective says when another rank has gone."""
+
+
+class StartError(RunError):
+    """There is no configuration to run with."""
+
+
+ON_EVERY_RANK = (ConfigError, HookError, StartError, KeyboardInterrupt)
+"""What every rank runs into alike, so that the first one speaks for all."""
+
 
 def entrypoint(main: Callable[P, R]) -> Callable[P, R | None]:
     """Run `main` on every visible CUDA device, or once where there is at most one.
 
     Under a launcher (torchrun, Slurm) `main` simply runs. A failure on one rank is
-    reported by that rank, once, and ends the process with exit code 1.
+    reported by that rank, once, and ends every process with exit code 1.
     """
 
     @functools.wraps(main)
@@ -49,11 +63,11 @@ def guarded(main: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             result = main(*args, **kwargs)
+            leave_process_group()
         except SystemExit:
             raise
         except BaseException as error:
-            _end_with(error)
-        leave_process_group()
+            end_with(error)
         return result
 
     return run
@@ -67,50 +81,53 @@ def leave_process_group() -> None:
         dist.destroy_process_group()
 
 
-def _end_with(error: BaseException) -> NoReturn:
+def end_with(error: BaseException) -> NoReturn:
+    """Report `error`, if it falls to this rank, and end the process."""
     process = Process.from_environment()
-    code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    first = _claim_failure(process, error)
-    if first is None:
-        _tell(process, error)
-    elif first:
-        print(f"rank {process.rank}: stopped, because {first}", file=sys.stderr)
+    if not reports(error, process):
+        # Whoever reports ends the job, and this process with it; should nobody, speak up.
+        time.sleep(SILENCE_SECONDS)
+    print(explain(error, process), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
+    code = 130 if isinstance(error, KeyboardInterrupt) else 1
     if process.world_size > 1:
         # Peers may hang in a collective: closing the group in order would wait for them.
         os._exit(code)
     sys.exit(code)
 
 
-def _claim_failure(process: Process, error: BaseException) -> str | None:
-    """None if this rank is to report `error`, else why it stays silent ("": no word at all)."""
-    if isinstance(error, (ConfigError, HookError, KeyboardInterrupt)):
-        return None if process.rank == 0 else ""  # The same on every rank.
+def reports(error: BaseException, process: Process) -> bool:
+    """Whether this rank is the one to tell of `error`: the first that failed, alone."""
+    if isinstance(error, ON_EVERY_RANK):
+        return process.rank == 0
     if process.world_size == 1 or not dist.is_initialized():
-        return None
-    try:
-        store = dist.distributed_c10d._get_default_store()
-        if store.add("failures", 1) == 1:
-            store.set("first failure", f"rank {process.rank} failed first: {_brief(error)}")
-            return None
-        return store.get("first failure").decode()
-    except (RuntimeError, ValueError):  # The store is gone, and with it the rank that kept it.
-        return None
+        return True
+    try:  # A rank that fails by itself has counted before its peers notice that it is gone.
+        return dist.distributed_c10d._get_default_store().add("failures", 1) == 1
+    except (RuntimeError, ValueError):  # The store went with the rank that kept it.
+        return not is_lost_peer(error)
 
 
-def _tell(process: Process, error: BaseException) -> None:
+def explain(error: BaseException, process: Process) -> str:
+    """What happened: the error's own words where they suffice, else its traceback."""
+    rank = f"rank {process.rank}: " if process.world_size > 1 else ""
     if isinstance(error, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-    elif isinstance(error, (ConfigError, HookError)):
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-    else:
-        where = f"rank {process.rank} failed:\n" if process.world_size > 1 else ""
-        text = "".join(traceback.format_exception(error))
-        print(f"{where}{text}", file=sys.stderr, end="")
+        return "interrupted"
+    if isinstance(error, ConfigError):
+        return f"error: {error} [{error.code}]"
+    if isinstance(error, (HookError, StartError)):
+        return f"error: {error}"
+    if isinstance(error, RunError):
+        return f"error: {rank}{error}"
+    if is_lost_peer(error):
+        return (
+            f"error: {rank}another rank is gone without a word: killed, or out of memory? "
+            f"({str(error).strip().splitlines()[-1]})"
+        )
+    return f"{rank}failed\n{''.join(traceback.format_exception(error))}".removeprefix("failed\n")
 
 
-def _brief(error: BaseException) -> str:
-    line = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether a collective failed because another rank has gone."""
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in LOST_PEER)

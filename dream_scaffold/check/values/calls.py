@@ -1,0 +1,433 @@
+"""Calls: functions and classes of the project, presets, and the few foreign names that count."""
+
+import ast
+from typing import NamedTuple
+
+from .classes import (
+    Field,
+    find_member,
+    is_config,
+    is_runtime_trainer,
+    is_trainer,
+    lift,
+    linearize,
+    parameter_class,
+    record_fields,
+    why_open,
+)
+from .domain import (
+    Arguments,
+    Bound,
+    Class,
+    External,
+    Flaw,
+    Function,
+    Inherited,
+    Method,
+    Origin,
+    Partial,
+    Preset,
+    Record,
+    Scope,
+    Site,
+    Super,
+    Unknown,
+    Value,
+    literal,
+)
+from .expressions import Expressions, Generator
+from .foreign import FOREIGN, HARMLESS, PURE
+from .operators import iterate, undecided
+from .parameters import judge
+
+DEEPEST_CALL = 24
+
+class Launch(NamedTuple):
+    """A trainer that is constructed with a configuration."""
+
+    trainer: Class
+    config: Value
+    via_cli: bool
+
+
+class Raised(Exception):
+    """The evaluated code raises."""
+
+
+class Calls(Expressions):
+    """Evaluates calls. Running a function's body comes with the subclass."""
+
+    def prepare(self) -> None:
+        self.launches: list[Launch] = []
+        self.flaws: list[Flaw] = []
+        self.active: list[ast.AST] = []
+        self.via_cli = False
+
+    def run_function(self, function: Function, scope: Scope) -> Value:
+        raise NotImplementedError
+
+    def call_node(self, node: ast.Call, scope: Scope) -> Value:
+        callee = self.evaluate(node.func, scope)
+        site = Site(scope.module, node)
+        if isinstance(callee, External) and callee.name == "builtins.super" and not node.args:
+            return self.super_value(scope, site)
+        arguments = self.arguments(node, scope)
+        return self.call(callee, arguments, site)
+
+    def super_value(self, scope: Scope, site: Site) -> Value:
+        inside: Scope | None = scope
+        while inside is not None and inside.function is None:
+            inside = inside.outer
+        if inside is None or inside.function is None or inside.function.owner is None:
+            return Unknown(site=site)
+        return Super(inside.function.owner, inside.receiver)
+
+    def arguments(self, node: ast.Call, scope: Scope) -> Arguments:
+        positional: list[Value] = []
+        keywords: dict[str, Value] = {}
+        sites: dict[str, Site] = {}
+        open_: Unknown | None = None
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                items = iterate(self.evaluate(argument.value, scope))
+                if items is None:
+                    open_ = undecided(argument, scope)
+                else:
+                    positional += items
+            else:
+                positional.append(self.evaluate(argument, scope))
+        for keyword in node.keywords:
+            value = self.evaluate(keyword.value, scope)
+            if keyword.arg is not None:
+                keywords[keyword.arg] = value
+                sites[keyword.arg] = Site(scope.module, keyword)
+            elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+                keywords |= value
+                sites |= {key: Site(scope.module, keyword) for key in value}
+            else:
+                open_ = undecided(keyword.value, scope)
+        return Arguments(positional, keywords, sites, open_)
+
+    def call(self, callee: Value, arguments: Arguments, site: Site) -> Value:
+        if isinstance(callee, Function):
+            return self.invoke(callee, None, arguments, site)
+        if isinstance(callee, Bound):
+            return self.invoke(callee.function, callee.receiver, arguments, site)
+        if isinstance(callee, (Class, type)):
+            return self.instantiate(callee, arguments, site)
+        if isinstance(callee, Preset):
+            return self.preset(callee, arguments, site)
+        if isinstance(callee, Partial):
+            first, then = callee.arguments, arguments
+            return self.call(
+                callee.callee,
+                Arguments(
+                    first.positional + then.positional,
+                    first.keywords | then.keywords,
+                    first.sites | then.sites,
+                    first.open or then.open,
+                ),
+                site,
+            )
+        if isinstance(callee, Method):
+            return self.call_method(callee, arguments, site)
+        if isinstance(callee, Inherited):
+            return self.call_inherited(callee, arguments, site)
+        if isinstance(callee, External):
+            return self.call_external(callee, arguments, site)
+        return self.escape(arguments, site)
+
+    def escape(self, arguments: Arguments, site: Site) -> Unknown:
+        """Hand values to code that the project does not show: it may do anything to them."""
+        why = Unknown("may be changed here", site)
+        for value in (*arguments.positional, *arguments.keywords.values()):
+            if isinstance(value, Record):
+                value.forget(why)
+            elif isinstance(value, (Function, Bound)) and len(self.active) < DEEPEST_CALL:
+                # It may be called back, and launch a trainer.
+                self.invoke(value, None, Arguments([], {}, {}, why), site)
+        return Unknown("is outside the project", site)
+
+    # Functions.
+
+    def invoke(
+        self, function: Function, receiver: Value, arguments: Arguments, site: Site
+    ) -> Value:
+        if len(self.active) >= DEEPEST_CALL or self.active.count(function.node) > 2:
+            return Unknown("calls itself too deeply", site)
+        if isinstance(receiver, (Record, Class)) and function.kind != "staticmethod":
+            arguments = arguments._replace(positional=[receiver, *arguments.positional])
+        if function.opaque:
+            why = Unknown("is decorated by foreign code", site)
+            arguments = Arguments([], {}, {}, why)
+        scope = Scope(function.scope.module, function.scope)
+        scope.function, scope.receiver = function, receiver
+        if not self.bind_arguments(function, arguments, scope, site):
+            return Unknown("does not fit its definition", site)
+        self.active.append(function.node)
+        try:
+            value = self.run_function(function, scope)
+        except Generator:
+            value = Unknown("is a generator", site)
+        finally:
+            self.active.pop()
+        if isinstance(value, Record) and is_config(value.cls):
+            value.label = (function.name, function.site)
+        return Unknown("is decorated by foreign code", site) if function.opaque else value
+
+    def bind_arguments(
+        self, function: Function, arguments: Arguments, scope: Scope, site: Site
+    ) -> bool:
+        """Give every parameter its value. False where the call does not fit."""
+        parameters = function.node.args
+        names = [item.arg for item in parameters.posonlyargs + parameters.args]
+        given = list(arguments.positional)
+        values: dict[str, Value] = dict(zip(names, given, strict=False))
+        if parameters.vararg is not None:
+            rest: Value = tuple(given[len(names) :])
+            values[parameters.vararg.arg] = arguments.open or rest
+        elif len(given) > len(names):
+            return False
+        extra: dict[Value, Value] = {}
+        known = {*names, *(item.arg for item in parameters.kwonlyargs)}
+        for name, value in arguments.keywords.items():
+            if name in known and name not in values:
+                values[name] = value
+            elif parameters.kwarg is not None and name not in known:
+                extra[name] = value
+            else:
+                return False
+        if parameters.kwarg is not None:
+            values[parameters.kwarg.arg] = arguments.open or extra
+        for name in [*names, *(item.arg for item in parameters.kwonlyargs)]:
+            if name in values:
+                continue
+            if arguments.open is not None:
+                values[name] = arguments.open
+            elif name in function.defaults:
+                values[name] = function.defaults[name]
+            else:
+                return False
+        scope.names |= values
+        return True
+
+    # Classes.
+
+    def preset(self, preset: Preset, arguments: Arguments, site: Site) -> Value:
+        """Run the real class method of the runtime, with a class that only takes notes."""
+        method = getattr(preset.cls, preset.name)
+        function = getattr(method, "__func__", None)
+        if function is None or getattr(method, "__self__", None) is not preset.cls:
+            return self.escape(arguments, site)
+        passed: dict[str, Value] = {}
+
+        def collect(**options: Value) -> Value:
+            passed.update(options)
+            return None
+
+        try:
+            function(collect, *arguments.positional, **arguments.keywords)
+        except TypeError:
+            return Unknown("does not fit its definition", site)
+        return self.build(preset.cls, arguments._replace(positional=[], keywords=passed), site)
+
+    def instantiate(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
+        if isinstance(cls, type):
+            return self.build(cls, arguments, site)
+        if is_trainer(cls):
+            return self.construct_trainer(cls, arguments, site)
+        init = self.initializer(cls)
+        if isinstance(init, Function):
+            record = Record(cls, site)
+            self.open_record(record, site)
+            self.invoke(init, record, arguments, site)
+            return record
+        if init is not None or why_open(cls) is not None:
+            return self.build(cls, arguments, site)
+        record = Record(cls, site)
+        return record
+
+    def initializer(self, cls: Class) -> "Function | Class | type | None":
+        """What initializes an instance: a written `__init__`, or the dataclass that has one."""
+        for base in linearize(cls):
+            if isinstance(base, type):
+                return base
+            if isinstance(base, Class):
+                if isinstance(found := base.members.get("__init__"), Function):
+                    return found
+                if base.is_dataclass:
+                    return base
+        return None
+
+    def construct_trainer(self, cls: Class, arguments: Arguments, site: Site) -> Value:
+        record = Record(cls, site)
+        found = find_member(cls, "__init__")
+        if found is not None and isinstance(found[1], Function):
+            self.invoke(found[1], record, arguments, site)
+        else:
+            self.launch(cls, arguments, site)
+        return record
+
+    def launch(self, cls: Class, arguments: Arguments, site: Site) -> None:
+        given = [*arguments.positional[:1], *arguments.keywords.values()]
+        config = next((value for value in given if isinstance(value, Record) and is_config(value.cls)), None)
+        if config is None:
+            config = given[0] if given else Unknown("is given no configuration", site)
+        self.launches.append(Launch(cls, config, self.via_cli))
+
+    def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
+        """An instance of a dataclass: given fields, then defaults; refused where they clash."""
+        source = cls if isinstance(cls, type) else self.initializer(cls) or cls
+        fields = record_fields(source) if not isinstance(source, Function) else {}
+        record = Record(cls, site)
+        self.open_record(record, site)
+        names = [name for name, field in fields.items() if field.init]
+        keywords = dict(zip(names, arguments.positional, strict=False)) | arguments.keywords
+        for name, value in keywords.items():
+            if name in fields or record.opened is not None:
+                self.set_field(record, name, value, arguments.sites.get(name, site))
+            else:
+                self.flaws.append(_unknown_keyword(cls, name, list(fields), site, arguments))
+                record.flaws.append(self.flaws[-1])
+        for name, field in fields.items():
+            if name not in keywords:
+                value = arguments.open or self.default_of(field, site)
+                record.fields[name] = value
+                record.origins[name] = Origin(field.site or site, explicit=False)
+        self.finish(record, arguments, site)
+        return record
+
+    def set_field(self, record: Record, name: str, value: Value, site: Site) -> None:
+        record.fields[name] = value
+        record.origins[name] = Origin(site, explicit=True)
+
+    def finish(self, record: Record, arguments: Arguments, site: Site) -> None:
+        """What follows the generated `__init__`: validation."""
+        cls = record.cls
+        if isinstance(cls, type):
+            defaults = {field.name: field for field in record_fields(cls).values()}
+            for name, value in record.fields.items():
+                # A preset sets fields that its call does not name.
+                if name not in arguments.sites and literal(value):
+                    changed = value != defaults[name].default
+                    record.origins[name] = Origin(site, explicit=changed)
+            before = len(record.flaws)
+            judge(record, site, arguments.sites)
+            self.flaws += record.flaws[before:]
+            return
+        found = find_member(cls, "__post_init__")
+        if found is not None and isinstance(found[1], Function):
+            self.invoke(found[1], record, Arguments([], {}, {}), site)
+
+    def open_record(self, record: Record, site: Site) -> None:
+        why = why_open(record.cls) if isinstance(record.cls, Class) else None
+        if why is not None and parameter_class(record.cls) is None:
+            record.opened = Unknown(f"is not decidable: {why}", site)
+
+    def default_of(self, field: Field, site: Site) -> Value:
+        if field.factory is not None:
+            if callable(field.factory):
+                return lift(field.factory(), site)
+            return self.call(field.factory, Arguments([], {}, {}), field.site or site)
+        if field.required:
+            return Unknown("is not given", site)
+        return field.default
+
+    def call_inherited(self, callee: Inherited, arguments: Arguments, site: Site) -> Value:
+        """A call of `super().method(...)` that leaves the project."""
+        record = callee.receiver
+        if callee.name == "__init__" and isinstance(record, Record):
+            cls = record.cls
+            if isinstance(cls, Class) and any(map(is_runtime_trainer, linearize(cls))):
+                self.launch(cls, arguments, site)
+            elif (base := parameter_class(cls)) is not None:
+                built = self.build(base, arguments, site)
+                if isinstance(built, Record):
+                    record.fields |= built.fields
+                    record.origins |= built.origins
+                    record.flaws += built.flaws
+            return None
+        if callee.name == "__post_init__":
+            return None
+        return Unknown("is outside the project", site)
+
+    # Literals and foreign names.
+
+    def call_method(self, callee: Method, arguments: Arguments, site: Site) -> Value:
+        receiver = callee.receiver
+        container = isinstance(receiver, (list, dict))
+        decided = literal(arguments.positional) and literal(receiver)
+        if (not container and not decided) or arguments.open:
+            return Unknown(site=site)
+        try:
+            result = getattr(receiver, callee.name)(*arguments.positional, **arguments.keywords)
+        except (TypeError, ValueError, LookupError, AttributeError):
+            return Unknown("raises", site)
+        if isinstance(result, (int, str, float, tuple, list, dict)) or result is None:
+            return result
+        return result if not hasattr(result, "__iter__") else list(result)
+
+    def call_external(self, callee: External, arguments: Arguments, site: Site) -> Value:
+        name, given = callee.name, arguments.positional
+        if name in PURE and literal(given) and not arguments.keywords and not arguments.open:
+            try:
+                return PURE[name](*given)  # type: ignore[operator]
+            except (TypeError, ValueError, ArithmeticError):
+                return Unknown("raises", site)
+        if callee.within("dream_trainer"):
+            return self.call_runtime(callee, arguments, site)
+        handler = FOREIGN.get(name)
+        if handler is not None:
+            return handler(self, arguments, site)
+        if name.startswith("builtins.") and callee.last in HARMLESS:
+            return Unknown(site=site)
+        if name.split(".")[0] in ("logging", "warnings", "os", "torch", "typing", "abc"):
+            functions = [value for value in given if isinstance(value, (Function, Class))]
+            # Their decorators hand back what they are given.
+            if len(given) == 1 and functions and not arguments.keywords:
+                return functions[0]
+            return Unknown("is outside the project", site)
+        return self.escape(arguments, site)
+
+    def call_runtime(self, callee: External, arguments: Arguments, site: Site) -> Value:
+        """A function or class of the vendored runtime: `cli`, `entrypoint`, callbacks."""
+        given = arguments.positional
+        if callee.last == "cli":
+            main = arguments.keywords.get("main", given[0] if given else None)
+            second = given[1] if len(given) > 1 else Unknown("is given no configuration", site)
+            config = arguments.keywords.get("config", second)
+            self.via_cli = True
+            for candidate in config.values() if isinstance(config, dict) else [config]:
+                if isinstance(candidate, (Function, Bound, Class, Partial, Preset)):
+                    candidate = self.call(candidate, Arguments([], {}, {}), site)
+                try:
+                    self.call(main, Arguments([candidate], {}, {}), site)
+                except Raised:
+                    continue
+            self.via_cli = False
+            return None
+        if given and isinstance(given[0], (Function, Class)):
+            return given[0]  # `@entrypoint`, or another decorator.
+        return Unknown("is part of the runtime", site)
+
+
+def _unknown_keyword(
+    cls: "Class | type", name: str, fields: list[str], site: Site, arguments: Arguments
+) -> Flaw:
+    from difflib import get_close_matches
+
+    shown = cls.__name__ if isinstance(cls, type) else cls.name
+    near = get_close_matches(name, fields, n=1)
+    undecorated = (
+        isinstance(cls, Class) and not cls.is_dataclass and name in cls.annotations
+    )
+    if undecorated:
+        remedy = f"Decorate {shown} with @dataclass(kw_only=True)."
+    elif near:
+        remedy = f"Write {near[0]}."
+    elif isinstance(cls, Class):
+        remedy = f"Add the field to {shown}, or leave it out."
+    else:
+        remedy = f"The fields of {shown} are {', '.join(fields)}."
+    fact = f"{shown} has no field {name}."
+    return Flaw("DT107", fact, remedy, arguments.sites.get(name, site))

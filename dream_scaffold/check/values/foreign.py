@@ -1,0 +1,178 @@
+"""Foreign functions that evaluation understands, by their dotted names."""
+
+import math
+from collections.abc import Callable
+from dataclasses import MISSING
+
+from .classes import derives, record_fields
+from .domain import Arguments, Class, External, FieldSpec, Partial, Record, Site, Unknown, Value, truth
+from .expressions import Expressions
+from .operators import iterate
+
+HARMLESS = ("print", "repr", "len", "isinstance", "hasattr", "id", "vars", "type", "any", "all")
+"""Builtins that change nothing they are given."""
+
+PURE: dict[str, Callable[..., object]] = {
+    "builtins.int": int,
+    "builtins.float": float,
+    "builtins.str": str,
+    "builtins.bool": bool,
+    "builtins.abs": abs,
+    "builtins.min": min,
+    "builtins.max": max,
+    "builtins.sum": sum,
+    "builtins.round": round,
+    "builtins.divmod": divmod,
+    "builtins.sorted": sorted,
+    "builtins.set": set,
+    "math.prod": math.prod,
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "math.gcd": math.gcd,
+    "math.log2": math.log2,
+    "math.sqrt": math.sqrt,
+}
+"""Foreign functions that are simply called, on literals."""
+
+
+def _replace(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    record = arguments.positional[0] if arguments.positional else None
+    if not isinstance(record, Record):
+        return Unknown(site=site)
+    if record.flaws:
+        # It was refused already; a second refusal would say nothing new.
+        changed = _copied(record, deep=False)
+    else:
+        fields = record_fields(record.cls)
+        kept = {name: value for name, value in record.fields.items() if name in fields}
+        keywords = kept | arguments.keywords
+        given = arguments._replace(positional=[], keywords=keywords)
+        changed = machine.build(record.cls, given, site)
+    if isinstance(changed, Record):
+        for name, origin in record.origins.items():
+            if name not in arguments.keywords:
+                changed.origins[name] = origin
+        changed.opened = changed.opened or record.opened
+    return changed
+
+
+def _copy(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    return _copied(arguments.positional[0], deep=False) if arguments.positional else None
+
+
+def _deepcopy(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    return _copied(arguments.positional[0], deep=True) if arguments.positional else None
+
+
+def _copied(value: Value, deep: bool) -> Value:
+    if isinstance(value, Record):
+        copy = Record(value.cls, value.site)
+        copy.origins, copy.flaws = dict(value.origins), list(value.flaws)
+        copy.label, copy.opened = value.label, value.opened
+        copy.fields = {
+            name: _copied(inner, deep) if deep else inner for name, inner in value.fields.items()
+        }
+        return copy
+    if isinstance(value, list):
+        return [_copied(item, deep) if deep else item for item in value]
+    if isinstance(value, dict):
+        return {key: _copied(item, deep) if deep else item for key, item in value.items()}
+    return value
+
+
+def _partial(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    if not arguments.positional:
+        return Unknown(site=site)
+    rest = arguments._replace(positional=arguments.positional[1:])
+    return Partial(arguments.positional[0], rest)
+
+
+def _field(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    given = arguments.keywords
+    default = given.get("default", MISSING)
+    init = truth(given.get("init", True)) is not False
+    has_default = default is not MISSING
+    return FieldSpec(default if has_default else None, given.get("default_factory"),
+                     has_default, init)
+
+
+def _cast(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    return arguments.positional[1] if len(arguments.positional) > 1 else None
+
+
+def _dict(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    first = arguments.positional[0] if arguments.positional else {}
+    if not isinstance(first, dict) or arguments.open:
+        return Unknown(site=site)
+    return first | arguments.keywords
+
+
+def _list(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    items = iterate(arguments.positional[0]) if arguments.positional else []
+    return Unknown(site=site) if items is None else items
+
+
+def _tuple(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    items = _list(machine, arguments, site)
+    return tuple(items) if isinstance(items, list) else items
+
+
+def _range(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    numbers = [value for value in arguments.positional if isinstance(value, int)]
+    if numbers and len(numbers) == len(arguments.positional) <= 3:
+        try:
+            span = range(*numbers)
+        except ValueError:
+            return Unknown("raises", site)
+        if len(span) <= 1000:
+            return list(span)
+    return Unknown(site=site)
+
+
+def _isinstance(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    if len(arguments.positional) == 2:
+        value, cls = arguments.positional
+        if isinstance(value, Record) and isinstance(cls, (Class, type)):
+            return derives(value.cls, cls)
+    return Unknown(site=site)
+
+
+def _getattr(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    given = arguments.positional
+    if len(given) >= 2 and isinstance(given[1], str):
+        value = machine.attribute(given[0], given[1], site)
+        if not isinstance(value, Unknown) or len(given) == 2:
+            return value
+    return Unknown(site=site)
+
+
+def _setattr(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    given = arguments.positional
+    if len(given) == 3:
+        machine.assign_attribute(given[0], given[1], given[2], site)
+    return None
+
+
+def _identity(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    return arguments.positional[0] if arguments.positional else None
+
+
+FOREIGN: dict[str, Callable[[Expressions, Arguments, Site], Value]] = {
+    "dataclasses.replace": _replace,
+    "copy.replace": _replace,
+    "copy.copy": _copy,
+    "copy.deepcopy": _deepcopy,
+    "functools.partial": _partial,
+    "dataclasses.field": _field,
+    "typing.cast": _cast,
+    "builtins.dict": _dict,
+    "builtins.list": _list,
+    "builtins.tuple": _tuple,
+    "builtins.range": _range,
+    "builtins.isinstance": _isinstance,
+    "builtins.getattr": _getattr,
+    "builtins.setattr": _setattr,
+    "functools.cache": _identity,
+    "functools.wraps": lambda machine, arguments, site: External("typing.identity"),
+    "functools.lru_cache": _identity,
+}

@@ -1,0 +1,121 @@
+"""Operators on abstract values, of bounded size."""
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from .domain import UNDECIDABLE, External, Scope, Site, Unknown, Value, literal
+
+LARGEST_NUMBER = 1 << 256
+LONGEST = 10_000
+"""Items of a container or characters of a text that evaluation may make."""
+
+OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.BitXor: operator.xor,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+METHODS = ("get", "items", "keys", "values", "update", "copy", "pop", "setdefault", "append",
+         "extend", "insert", "upper", "lower", "strip", "split", "removeprefix", "removesuffix",
+         "replace", "startswith", "endswith", "join", "is_integer", "bit_length", "index", "count")
+"""Methods of literals and containers that evaluation may call."""
+
+
+
+def operate(
+    op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope
+) -> Value:
+    """A binary operator on literals, of bounded size."""
+    containers = isinstance(left, (list, tuple, dict)) and isinstance(right, type(left))
+    joins = containers and isinstance(op, (ast.Add, ast.BitOr))
+    if not joins and not (literal(left) and literal(right)):
+        return because(left if isinstance(left, Unknown) else right, node, scope)
+    if isinstance(op, (ast.Pow, ast.LShift)) and not (_small(left) and _small(right)):
+        return undecided(node, scope, "is too large")
+    if isinstance(op, ast.Mult) and not (_modest(left, right) or _modest(right, left)):
+        return undecided(node, scope, "is too large")
+    function = OPERATORS.get(type(op))
+    if function is None or (isinstance(op, ast.Mod) and isinstance(left, (str, bytes))):
+        return undecided(node, scope)
+    try:
+        return function(left, right)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        return undecided(node, scope, f"raises {type(error).__name__}")
+
+
+
+def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scope) -> Value:
+    """One comparison, where both sides are decided enough."""
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        return because(left if isinstance(left, Unknown) else right, node, scope)
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        decidable = not isinstance(left, External) and not isinstance(right, External)
+        if decidable and (left is None or right is None or isinstance(left, bool)):
+            return (left is right) is isinstance(op, ast.Is)
+    elif isinstance(op, (ast.In, ast.NotIn)):
+        if literal(left) and isinstance(right, (list, tuple, str, dict, set)):
+            try:
+                return (left in right) is isinstance(op, ast.In)  # type: ignore[operator]
+            except TypeError:
+                pass
+    elif literal(left) and literal(right):
+        return operate(op, left, right, node, scope)
+    elif isinstance(left, External) and isinstance(right, External):
+        if left.name == right.name and isinstance(op, ast.Eq):
+            return True
+    return undecided(node, scope)
+
+
+
+
+
+def iterate(value: Value) -> list[Value] | None:
+    """What a loop over `value` runs through; None where it is not decidable."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, (dict, set)):
+        return list(value)
+    if isinstance(value, str):
+        return list(value)
+    return None
+
+
+def undecided(node: ast.AST, scope: Scope, reason: str = UNDECIDABLE) -> Unknown:
+    return Unknown(reason, Site(scope.module, node))
+
+
+def because(value: Value, node: ast.AST, scope: Scope) -> Unknown:
+    """An unknown that hands on the reason of another."""
+    if isinstance(value, Unknown):
+        return Unknown(value.reason, value.site)
+    return undecided(node, scope)
+
+
+def _small(value: Value) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= 256
+
+
+def _modest(value: Value, times: Value) -> bool:
+    """Whether `value * times` stays small enough to compute."""
+    if isinstance(value, int):
+        return abs(value) < LARGEST_NUMBER and (
+            not isinstance(times, (str, bytes, list, tuple)) or abs(value) * len(times) <= LONGEST
+        )
+    return isinstance(value, (float, complex))
