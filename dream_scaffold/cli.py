@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
+from .check import command
 from .errors import DreamError
 
 REFUSED = 2
@@ -76,6 +77,10 @@ def new(
         typer.echo("\ninterrupted: nothing was left half made", err=True)
         raise typer.Exit(INTERRUPTED) from None
     typer.echo(describe(created, path))
+
+
+app.command()(command.check)
+app.command()(command.explain)
 
 
 def main() -> None:

@@ -186,6 +186,9 @@ class Project:
                     if problem.code == code:
                         yield problem.match
 
+    def with_faults(self, faults: Sequence[Fault]) -> "Project":
+        return replace(self, faults=self.faults + tuple(faults))
+
     def with_unused(self, unused: Sequence[Match]) -> "Project":
         return replace(self, unused_suppressions=tuple(unused))
 

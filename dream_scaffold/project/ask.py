@@ -23,15 +23,17 @@ def complete(
     Raises `DreamError` with the whole command line where something is missing that
     nobody can be asked for.
     """
-    if path and (parallel or defaults):
-        return path, parallel or DEFAULT_MODE, recipe or DEFAULT_RECIPE
+    if defaults:
+        parallel = parallel or DEFAULT_MODE
+    if path and parallel:
+        return path, parallel, recipe or DEFAULT_RECIPE
     if defaults or not sys.stdin.isatty():
-        missing = " and ".join(
-            what for what, given in {"PATH": path, "--parallel": parallel}.items() if not given
-        )
-        verb = "are" if " and " in missing else "is"
+        given = {"PATH": path, "--parallel": parallel}
+        missing = [what for what, value in given.items() if not value]
+        silence = "--defaults asks nothing" if defaults else "there is no terminal to ask on"
         raise DreamError(
-            f"{missing} {verb} missing, and without a terminal nothing can be asked.",
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing, "
+            f"and {silence}.",
             f"Run: {_command(path, parallel)}",
         )
     path = path or str(typer.prompt("Folder of the new project"))

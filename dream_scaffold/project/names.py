@@ -57,6 +57,5 @@ def _fault(name: str) -> str | None:
 
 def _suggestion(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:MAX_LENGTH].rstrip("-_")
-    plain = plain if plain and plain[0].isalpha() else f"my-{plain}".rstrip("-")
-    plain = f"my-{plain}" if _fault(plain) else plain
-    return f"Choose another one, such as {'my-project' if _fault(plain) else plain}."
+    better = plain if plain and _fault(plain) is None else f"my-{plain or 'project'}"
+    return f"Choose another one, such as {better}."

@@ -12,6 +12,7 @@ from .place import check_target, put, staged
 from .render import render_project
 from .snapshot import write_snapshot
 from .tree import draw_tree
+from .verify import check_project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class Created:
     tree: str
     git: str
     """What became of the first commit, as one sentence."""
+
+    check: str
+    """What `dream check` says of it."""
 
     replaced: list[str]
     """Files of the folder that made room, under `--force`."""
@@ -48,10 +52,18 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
             tree = draw_tree(project)
             replaced = put(project, target)
     except OSError as error:
+        reason = error.strerror or str(error).partition("\n")[0]
         where = f" ({error.filename})" if error.filename else ""
-        fact = f"{target} could not be written: {error.strerror or error}{where}."
+        fact = f"{target} could not be written: {reason}{where}."
         raise DreamError(fact, "Nothing was left behind. Mend that and run it again.") from error
-    return Created(options=options, folder=target, tree=tree, git=commit, replaced=replaced)
+    return Created(
+        options=options,
+        folder=target,
+        tree=tree,
+        git=commit,
+        check=check_project(target),
+        replaced=replaced,
+    )
 
 
 def _first_commit(project: Path, target: Path) -> str:

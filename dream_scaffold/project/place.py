@@ -64,7 +64,9 @@ def put(project: Path, target: Path) -> list[str]:
     `project` lies in the staging folder of `target`, which also keeps what is replaced
     until all is done.
     """
-    if not target.is_dir():
+    if not project.is_relative_to(target):
+        if os.path.lexists(target):
+            raise DreamError(f"{target} appeared meanwhile.", "Choose another path.")
         os.rename(project, target)
         return []
     replaced: list[str] = []

@@ -19,12 +19,8 @@ DOTTED = ("dream", "gitignore")
 def render_project(options: Options, target: Path) -> None:
     """Write the whole project into `target`, which must not hold any file yet."""
     _render(options, target)
+    _copy_runtime(target / RUNTIME)
     _format(target)
-    shutil.copytree(
-        resources.runtime(),
-        target / RUNTIME,
-        ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
-    )
 
 
 def called_hooks(options: Options) -> list[str]:
@@ -71,16 +67,28 @@ def _render(options: Options, target: Path) -> None:
         (target / name).rename(target / f".{name}")
 
 
+def _copy_runtime(target: Path) -> None:
+    runtime = resources.runtime()
+    for source in sorted(runtime.rglob("*")):
+        if source.is_file() and "__pycache__" not in source.parts:
+            copy = target / source.relative_to(runtime)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+
+
 def _format(target: Path) -> None:
-    """Bring the rendered text into the project's own format."""
-    ruff = _ruff()
+    """Bring the rendered text into the project's own format; the runtime has it."""
     for command in (["check", "--select", "I", "--fix"], ["format"]):
         done = subprocess.run(
-            [ruff, *command, "--quiet", "--no-cache", "."], cwd=target, capture_output=True
+            [_ruff(), *command, "--quiet", "--no-cache", "--exclude", RUNTIME, "."],
+            cwd=target,
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
-            fact = f"ruff {command[0]} failed: {done.stderr.decode().strip()}"
-            raise DreamError(fact, "This is a fault of the template: please report it.")
+            said = (done.stderr or done.stdout or "it was ended").strip().splitlines()[-1]
+            fact = f"ruff {command[0]} could not format the project: {said}"
+            raise DreamError(fact, "Nothing was left behind. Mend that and run it again.")
 
 
 def _ruff() -> str:

@@ -12,7 +12,7 @@ def describe(created: Created, path: str) -> str:
     """
     enter = [f"cd {shlex.quote(path)}"] if path not in (".", "./") else []
     commands = [*enter, created.options.launch, "dream check"]
-    blocks = [created.tree, created.git]
+    blocks = [created.tree, f"{created.git}\n{created.check}"]
     if created.replaced:
         blocks.append(f"Replaced: {', '.join(created.replaced)}.")
     blocks.append("\n".join(["Next:", *(f"  {command}" for command in commands)]))

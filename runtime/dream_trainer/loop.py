@@ -78,8 +78,10 @@ def train_epoch(trainer: "BaseTrainer") -> None:
                 raise RunError(_not_a_dict("training_step", result))
             if not accumulates:
                 trainer.global_step += 1
-            for event in events.post_train_step:
-                event(trainer, result, batch, batch_idx)
+            if events.post_train_step:
+                values = _detached(result)
+                for event in events.post_train_step:
+                    event(trainer, values, batch, batch_idx)
             if not accumulates:
                 _after_step(trainer)
     trainer.epoch_ended = batches.ended_by
@@ -163,6 +165,14 @@ def _expected_steps(trainer: "BaseTrainer") -> int | None:
     per_epoch = min(steps, parameters.train_steps_per_epoch or inf)
     total = min(per_epoch * parameters.epochs, parameters.max_steps or inf)
     return None if total == inf else int(total)
+
+
+def _detached(result: dict[str, Any]) -> dict[str, Any]:
+    """What a step returned, without the graphs that its losses would keep alive."""
+    return {
+        name: value.detach() if isinstance(value, torch.Tensor) else value
+        for name, value in result.items()
+    }
 
 
 def _not_a_dict(hook: str, result: object) -> str:

@@ -42,12 +42,15 @@ from .parameters import judge
 
 DEEPEST_CALL = 24
 
+
 class Launch(NamedTuple):
     """A trainer that is constructed with a configuration."""
 
     trainer: Class
     config: Value
     via_cli: bool
+    accepts: Value
+    """The class that `main` says its configuration has, if it does."""
 
 
 class Raised(Exception):
@@ -62,6 +65,24 @@ class Calls(Expressions):
         self.flaws: list[Flaw] = []
         self.active: list[ast.AST] = []
         self.via_cli = False
+        self.accepts: Value = None
+
+    def annotation(self, node: ast.expr, scope: Scope) -> Value:
+        """The class that an annotation names."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except (SyntaxError, ValueError, RecursionError):
+                return None
+        if isinstance(node, ast.BinOp):
+            node = node.left
+        return self.evaluate(node, scope.enclosing)
+
+    def call_factory(self, factory: Value) -> Value:
+        """What a factory of the project returns when it is given nothing."""
+        if not isinstance(factory, Function):
+            return Unknown()
+        return self.invoke(factory, None, Arguments([], {}, {}), factory.site)
 
     def run_function(self, function: Function, scope: Scope) -> Value:
         raise NotImplementedError
@@ -270,10 +291,12 @@ class Calls(Expressions):
 
     def launch(self, cls: Class, arguments: Arguments, site: Site) -> None:
         given = [*arguments.positional[:1], *arguments.keywords.values()]
-        config = next((value for value in given if isinstance(value, Record) and is_config(value.cls)), None)
+        config = next(
+            (value for value in given if isinstance(value, Record) and is_config(value.cls)), None
+        )
         if config is None:
             config = given[0] if given else Unknown("is given no configuration", site)
-        self.launches.append(Launch(cls, config, self.via_cli))
+        self.launches.append(Launch(cls, config, self.via_cli, self.accepts))
 
     def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
         """An instance of a dataclass: given fields, then defaults; refused where they clash."""
@@ -393,22 +416,30 @@ class Calls(Expressions):
         """A function or class of the vendored runtime: `cli`, `entrypoint`, callbacks."""
         given = arguments.positional
         if callee.last == "cli":
-            main = arguments.keywords.get("main", given[0] if given else None)
-            second = given[1] if len(given) > 1 else Unknown("is given no configuration", site)
-            config = arguments.keywords.get("config", second)
-            self.via_cli = True
-            for candidate in config.values() if isinstance(config, dict) else [config]:
-                if isinstance(candidate, (Function, Bound, Class, Partial, Preset)):
-                    candidate = self.call(candidate, Arguments([], {}, {}), site)
-                try:
-                    self.call(main, Arguments([candidate], {}, {}), site)
-                except Raised:
-                    continue
-            self.via_cli = False
+            self.start_cli(arguments, site)
             return None
         if given and isinstance(given[0], (Function, Class)):
             return given[0]  # `@entrypoint`, or another decorator.
         return Unknown("is part of the runtime", site)
+
+    def start_cli(self, arguments: Arguments, site: Site) -> None:
+        """`cli(main, config)`: a configuration, a factory, or a mapping of either."""
+        given = dict(zip(("main", "config"), arguments.positional, strict=False))
+        given |= {str(name): value for name, value in arguments.keywords.items()}
+        main = given.get("main")
+        config = given.get("config", Unknown("is given no configuration", site))
+        if isinstance(main, Function) and main.node.args.args:
+            annotation = main.node.args.args[0].annotation
+            self.accepts = annotation and self.annotation(annotation, main.scope)
+        self.via_cli = True
+        for candidate in config.values() if isinstance(config, dict) else [config]:
+            try:
+                if isinstance(candidate, (Function, Bound, Class, type, Partial, Preset)):
+                    candidate = self.call(candidate, Arguments([], {}, {}), site)
+                self.call(main, Arguments([candidate], {}, {}), site)
+            except Raised:
+                continue
+        self.via_cli, self.accepts = False, None
 
 
 def _unknown_keyword(
@@ -418,9 +449,7 @@ def _unknown_keyword(
 
     shown = cls.__name__ if isinstance(cls, type) else cls.name
     near = get_close_matches(name, fields, n=1)
-    undecorated = (
-        isinstance(cls, Class) and not cls.is_dataclass and name in cls.annotations
-    )
+    undecorated = isinstance(cls, Class) and not cls.is_dataclass and name in cls.annotations
     if undecorated:
         remedy = f"Decorate {shown} with @dataclass(kw_only=True)."
     elif near:

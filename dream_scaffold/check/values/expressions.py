@@ -31,6 +31,7 @@ from .operators import METHODS, because, compare, iterate, operate, undecided
 
 BUILTINS = frozenset(dir(builtins))
 
+
 class Exhausted(Exception):
     """Evaluation took more steps than any configuration is worth."""
 
@@ -220,7 +221,9 @@ class Expressions:
                 return self.bind(found[1], value.receiver)
         return Inherited(value.owner, name, value.receiver)
 
-    def items(self, nodes: Iterable[ast.expr], scope: Scope, kind: Callable[[Any], Value]) -> Value:
+    def items(
+        self, nodes: Iterable[ast.expr], scope: Scope, kind: Callable[[Any], Value]
+    ) -> Value:
         found: list[Value] = []
         for node in nodes:
             if isinstance(node, ast.Starred):

@@ -5,7 +5,18 @@ from collections.abc import Callable
 from dataclasses import MISSING
 
 from .classes import derives, record_fields
-from .domain import Arguments, Class, External, FieldSpec, Partial, Record, Site, Unknown, Value, truth
+from .domain import (
+    Arguments,
+    Class,
+    External,
+    FieldSpec,
+    Partial,
+    Record,
+    Site,
+    Unknown,
+    Value,
+    truth,
+)
 from .expressions import Expressions
 from .operators import iterate
 
@@ -92,8 +103,9 @@ def _field(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     default = given.get("default", MISSING)
     init = truth(given.get("init", True)) is not False
     has_default = default is not MISSING
-    return FieldSpec(default if has_default else None, given.get("default_factory"),
-                     has_default, init)
+    return FieldSpec(
+        default if has_default else None, given.get("default_factory"), has_default, init
+    )
 
 
 def _cast(machine: Expressions, arguments: Arguments, site: Site) -> Value:

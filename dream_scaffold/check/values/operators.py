@@ -32,16 +32,37 @@ OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
     ast.GtE: operator.ge,
 }
 
-METHODS = ("get", "items", "keys", "values", "update", "copy", "pop", "setdefault", "append",
-         "extend", "insert", "upper", "lower", "strip", "split", "removeprefix", "removesuffix",
-         "replace", "startswith", "endswith", "join", "is_integer", "bit_length", "index", "count")
+METHODS = (
+    "get",
+    "items",
+    "keys",
+    "values",
+    "update",
+    "copy",
+    "pop",
+    "setdefault",
+    "append",
+    "extend",
+    "insert",
+    "upper",
+    "lower",
+    "strip",
+    "split",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "startswith",
+    "endswith",
+    "join",
+    "is_integer",
+    "bit_length",
+    "index",
+    "count",
+)
 """Methods of literals and containers that evaluation may call."""
 
 
-
-def operate(
-    op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope
-) -> Value:
+def operate(op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope) -> Value:
     """A binary operator on literals, of bounded size."""
     containers = isinstance(left, (list, tuple, dict)) and isinstance(right, type(left))
     joins = containers and isinstance(op, (ast.Add, ast.BitOr))
@@ -58,7 +79,6 @@ def operate(
         return function(left, right)
     except (TypeError, ValueError, ArithmeticError) as error:
         return undecided(node, scope, f"raises {type(error).__name__}")
-
 
 
 def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scope) -> Value:
@@ -81,9 +101,6 @@ def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scop
         if left.name == right.name and isinstance(op, ast.Eq):
             return True
     return undecided(node, scope)
-
-
-
 
 
 def iterate(value: Value) -> list[Value] | None:

@@ -68,8 +68,11 @@ def unknown_fields(record: Record) -> Iterator[tuple[str, Unknown]]:
 
 
 def _unknown_fields(record: Record) -> list[str]:
-    return [field.name for field in dataclass_fields(configs.DeviceParameters)
-            if not _known(record, field.name)]
+    return [
+        field.name
+        for field in dataclass_fields(configs.DeviceParameters)
+        if not _known(record, field.name)
+    ]
 
 
 def _known(record: Record, name: str) -> bool:

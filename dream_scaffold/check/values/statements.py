@@ -239,8 +239,9 @@ class Interpreter(Calls):
                 return
         self.blur(node, None, scope)
 
-    def blur(self, node: ast.For | ast.AsyncFor | ast.While, target: ast.expr | None,
-             scope: Scope) -> None:
+    def blur(
+        self, node: ast.For | ast.AsyncFor | ast.While, target: ast.expr | None, scope: Scope
+    ) -> None:
         """A loop of unknown length: run it once or not at all, then forget what it sets."""
         if target is not None:
             self.bind_target(target, undecided(node, scope, "is of unknown length"), scope)
@@ -356,9 +357,11 @@ class Interpreter(Calls):
             scope.stars.append(module.name)
         elif isinstance(module, Namespace):
             exported = module.scope.names.get("__all__")
-            names = exported if isinstance(exported, (list, tuple)) else [
-                name for name in module.scope.names if not name.startswith("_")
-            ]
+            names = (
+                exported
+                if isinstance(exported, (list, tuple))
+                else [name for name in module.scope.names if not name.startswith("_")]
+            )
             scope.stars += module.scope.stars
             for name in names:
                 if isinstance(name, str):

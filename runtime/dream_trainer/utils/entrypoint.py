@@ -84,13 +84,16 @@ def leave_process_group() -> None:
 def end_with(error: BaseException) -> NoReturn:
     """Report `error`, if it falls to this rank, and end the process."""
     process = Process.from_environment()
-    if not reports(error, process):
-        # Whoever reports ends the job, and this process with it; should nobody, speak up.
+    interrupted = isinstance(error, KeyboardInterrupt)
+    silent = not reports(error, process)
+    if silent and not interrupted:
+        # Who reports ends the job, and this process with it. Should nobody, speak up.
         time.sleep(SILENCE_SECONDS)
-    print(explain(error, process), file=sys.stderr)
+    if not (silent and interrupted):
+        print(explain(error, process), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    code = 130 if interrupted else 1
     if process.world_size > 1:
         # Peers may hang in a collective: closing the group in order would wait for them.
         os._exit(code)
@@ -122,8 +125,7 @@ def explain(error: BaseException, process: Process) -> str:
         return f"error: {rank}{error}"
     if is_lost_peer(error):
         return (
-            f"error: {rank}another rank is gone without a word: killed, or out of memory? "
-            f"({str(error).strip().splitlines()[-1]})"
+            f"error: {rank}another rank is gone without a word. Was it killed, or out of memory?"
         )
     return f"{rank}failed\n{''.join(traceback.format_exception(error))}".removeprefix("failed\n")
 

@@ -1,0 +1,5 @@
+"""`python -m dream_scaffold` is `dream`."""
+
+from .cli import main
+
+main()

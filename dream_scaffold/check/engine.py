@@ -1,0 +1,146 @@
+"""The whole check: options in, findings, text and an exit code out."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import DreamError
+from .configurations import Size
+from .facts import Fault, Finding, Match, Project
+from .options import Options, resolve_options
+from .reader import Reader
+from .rules import RULES, rule_of
+from .runner import choose_rules, find
+from .source import Sources, python_files
+from .vendored import outdated_runtimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a check found."""
+
+    findings: tuple[Finding, ...]
+    project: Project
+    sources: Sources
+    options: Options
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing wrong. 1: an error, or under `strict` a warning."""
+        severe = ("error", "warning") if self.options.strict else ("error",)
+        fails = any(finding.severity in severe for finding in self.findings)
+        return int(fails and not self.options.exit_zero)
+
+
+def check(options: Options) -> Result:
+    """Check a project. Raises `DreamError` where that cannot be done."""
+    options = resolve_options(options)
+    rules = choose_rules(RULES, options.select, options.ignore)
+    sources = Sources(overlay=_standard_input(options))
+    files = list(_files(options, sources))
+    size = Size(options.processes, options.nproc_per_node) if options.processes else None
+    reader = Reader(sources, size, options.config)
+    project = reader.read(files)
+    _require_trainer(project, reader, sources, files)
+    if options.config is not None and options.config not in reader.names:
+        names = ", ".join(dict.fromkeys(reader.names)) or "none"
+        raise DreamError(
+            f"No configuration is called {options.config}.", f"Those found are: {names}."
+        )
+    broken = [
+        Fault("DT000", Match(found.place, found.message)) for found in sources.broken.values()
+    ]
+    loose = [*broken, *outdated_runtimes(sources)]
+    project = project.with_faults(loose)
+    findings = find(project, rules, sources)
+    if not options.verbose:
+        findings = [finding for finding in findings if finding.code != "DT002"]
+    return Result(findings=tuple(findings), project=project, sources=sources, options=options)
+
+
+def run(options: Options) -> int:
+    """Check a project and print what was found. The exit code: 0, 1, or 2 for no check at all."""
+    from .report import render
+
+    try:
+        result = check(options)
+        text = render(result)
+    except DreamError as error:
+        print(f"error: {error.fact}\nhelp: {error.remedy}", file=sys.stderr)
+        return 2
+    if text:
+        print(text)
+    return result.exit_code
+
+
+def explain(code: str | None) -> str:
+    """The manual of one rule, or the list of all. Raises `DreamError` for no such rule."""
+    from .report.manual import list_rules, manual
+
+    if code is None:
+        return list_rules(RULES)
+    return manual(rule_of(code))
+
+
+def _standard_input(options: Options) -> dict[str, str]:
+    if options.stdin_filename is None:
+        return {}
+    text = sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    return {os.path.abspath(options.stdin_filename): text}
+
+
+def _files(options: Options, sources: Sources) -> Iterator[str]:
+    """The files to check: those named, and in folders those that may hold a trainer."""
+    if options.stdin_filename is not None:
+        yield os.path.abspath(options.stdin_filename)
+        return
+    seen: set[str] = set()
+    for path in options.paths or (".",):
+        absolute = os.path.abspath(path)
+        if os.path.isdir(absolute):
+            found = _candidates(absolute, sources)
+        elif os.path.isfile(absolute):
+            found = [absolute]
+        else:
+            raise DreamError(f"{path} does not exist.", "Give a file or a folder.")
+        yield from (file for file in found if file not in seen)
+        seen.update(found)
+
+
+def _candidates(folder: str, sources: Sources) -> list[str]:
+    """Files that use the runtime, and files that use what those define, as far as names go."""
+    texts: dict[str, str] = {}
+    for path in python_files(folder):
+        try:
+            texts[path] = sources.read(path)
+        except (OSError, ValueError):
+            continue
+    chosen = {path for path, text in texts.items() if "dream_trainer" in text}
+    new = set(chosen)
+    while new:
+        names = {name for path in new for name in _class_names(texts[path])}
+        new = {
+            path
+            for path, text in texts.items()
+            if path not in chosen and any(name in text for name in names)
+        }
+        chosen |= new
+    return [path for path in texts if path in chosen]
+
+
+def _class_names(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        if line.startswith("class ") and "(" in line:
+            yield line[len("class ") : line.index("(")].strip()
+
+
+def _require_trainer(project: Project, reader: Reader, sources: Sources, files: list[str]) -> None:
+    """Raise `DreamError` where there is nothing to check, and no broken file to blame."""
+    if project.trainers or reader.found_trainer or sources.broken:
+        return
+    where = ", ".join(os.path.relpath(file) for file in files[:3]) or "this folder"
+    raise DreamError(
+        f"No trainer found in {where}.",
+        "Name the file with the class that derives from DreamTrainer.",
+    )

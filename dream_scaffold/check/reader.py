@@ -1,0 +1,299 @@
+"""From source to facts: the trainers of a project and the configurations that reach them."""
+
+import ast
+from collections.abc import Iterator
+
+from .configurations import Candidate, Size, describe, evaluate, undecided
+from .facts import Configuration, Fault, HookProblem, Match, Project, Trainer
+from .hinge import configs, contract
+from .methods import abstract_methods, mentioned_names, read_methods
+from .source import Module, Sources
+from .values.calls import Launch
+from .values.classes import derives, is_config, is_trainer, linearize, why_open
+from .values.domain import Class, Function, Record, Scope, Unknown, Value
+from .values.explore import Outcome, explore
+from .values.statements import Interpreter
+
+
+class Program:
+    """One file of the project, run on abstract values as the script that is started."""
+
+    def __init__(self, sources: Sources, module: Module) -> None:
+        self.sources = sources
+        self.module = module
+        self.outcomes = list(explore(sources, self._start))
+
+    def _start(self, run: Interpreter) -> Value:
+        run.module_scope(self.module, "__main__")
+        return None
+
+    @property
+    def classes(self) -> Iterator[Class]:
+        for outcome in self.outcomes:
+            yield from outcome.run.classes
+
+    @property
+    def launches(self) -> Iterator[Launch]:
+        for outcome in self.outcomes:
+            yield from outcome.run.launches
+
+    def scopes(self, path: str) -> Iterator[Scope]:
+        """The names of a module and of every module that it imports."""
+        run = self.outcomes[0].run
+        modules = [path, *(module.path for module in run.imports.get(path, []))]
+        for module in modules:
+            if module in run.scopes:
+                yield run.scopes[module]
+
+    def call(self, function: Function) -> list[Outcome]:
+        """What a factory returns, on every path."""
+        path, name = function.site.module.path, function.name
+        node = function.node
+
+        def start(run: Interpreter) -> Value:
+            is_main = path == self.module.path
+            scope = run.module_scope(function.site.module, "__config__" if is_main else None)
+            found = scope.names.get(name)
+            return run.call_factory(found) if _is_node(found, node) else Unknown("is replaced")
+
+        return list(explore(self.sources, start))
+
+
+def _is_node(value: Value, node: ast.AST) -> bool:
+    return isinstance(value, Function) and value.node is node
+
+
+class Reader:
+    """Reads the facts of the files that are checked."""
+
+    def __init__(self, sources: Sources, size: Size | None, only: str | None) -> None:
+        self.sources = sources
+        self.size = size
+        self.only = only
+        self.programs: list[Program] = []
+        self.faults: list[Fault] = []
+        self.names: list[str] = []
+        """Every configuration found, chosen or not."""
+
+        self.found_trainer = False
+
+    def read(self, files: list[str]) -> Project:
+        for file in files:
+            module = self.sources.load(file)
+            if module is not None:
+                self.programs.append(Program(self.sources, module))
+        trainers = tuple(self._trainer(cls, program) for cls, program in self._choose(files))
+        self._add_loose_faults()
+        hooks = {hook.name: hook for hook in contract.HOOKS}
+        return Project(trainers=trainers, hooks=hooks, faults=tuple(self.faults))
+
+    def _choose(self, files: list[str]) -> Iterator[tuple[Class, Program]]:
+        """The trainers to check: those launched, and those that nothing derives from."""
+        found: dict[ast.AST, tuple[Class, Program]] = {}
+        derived: set[ast.AST] = set()
+        launched: set[ast.AST] = set()
+        for program in self.programs:
+            for cls in program.classes:
+                if not is_trainer(cls):
+                    continue
+                self.found_trainer = True
+                known = found.get(cls.node)
+                if known is None or cls.site.module is program.module:
+                    found[cls.node] = (cls, program) if known is None else (known[0], program)
+                derived |= {base.node for base in linearize(cls)[1:] if isinstance(base, Class)}
+            launched |= {launch.trainer.node for launch in program.launches}
+        for node, (cls, program) in found.items():
+            in_files = cls.site.module.path in files
+            is_leaf = node not in derived and not abstract_methods(cls)
+            if node in launched or (in_files and is_leaf):
+                yield cls, program
+
+    def _trainer(self, cls: Class, program: Program) -> Trainer:
+        methods = read_methods(cls)
+        hooks = frozenset(name for name in methods if name in contract.BY_NAME)
+        place = cls.site.module.name_place(cls.node)
+        opened = why_open(cls)
+        candidates = self._candidates(cls, program)
+        described: list[Configuration] = []
+        for candidate in candidates:
+            evaluate(candidate, self.size)
+            self.faults += candidate.faults
+            self.faults += [Fault("DT002", match) for match in undecided(candidate)]
+            described.append(describe(candidate, cls.name, place, hooks, opened))
+        if opened is not None:
+            why = f"{cls.name} may have methods that its source does not show: {opened}."
+            self.faults.append(Fault("DT002", Match(place, why)))
+        return Trainer(
+            name=cls.name,
+            place=place,
+            methods=methods,
+            configs=tuple(described),
+            hooks=hooks,
+            mentioned=mentioned_names(cls),
+            open=opened,
+            problems=tuple(_always(cls, hooks, opened)),
+        )
+
+    # Configurations.
+
+    def _candidates(self, cls: Class, program: Program) -> list[Candidate]:
+        """Every configuration that reaches `cls`: those launched with it, then the others."""
+        candidates: dict[object, Candidate] = {}
+        accepted = _restriction(cls, program)
+        elsewhere: set[object] = set()
+        for other in self.programs:
+            for launch in other.launches:
+                key = _key(launch.config)
+                if launch.trainer.node is not cls.node:
+                    elsewhere.add(key)
+                elif isinstance(launch.config, Record):
+                    candidate = candidates.setdefault(key, _candidate(launch.config))
+                    if launch.config not in candidate.values:
+                        candidate.values.append(launch.config)
+                    candidate.launched = True
+                    candidate.via_cli |= launch.via_cli
+                    accepted = accepted or launch.accepts
+                else:
+                    self._add_unknown_launch(launch)
+        for key, candidate in self._reachable(cls, program, accepted):
+            if key not in elsewhere:
+                candidates.setdefault(key, candidate)
+        any_launched = any(candidate.launched for candidate in candidates.values())
+        chosen = []
+        for candidate in candidates.values():
+            self.names.append(candidate.name)
+            candidate.meant = candidate.launched or not any_launched or self.only is not None
+            if self.only is None or candidate.name == self.only:
+                chosen.append(candidate)
+        return chosen
+
+    def _add_unknown_launch(self, launch: Launch) -> None:
+        config = launch.config
+        if isinstance(config, Unknown) and config.site is not None:
+            why = f"The configuration of {launch.trainer.name} is not decided: {config.text}."
+            self.faults.append(Fault("DT002", Match(config.site.place, why)))
+
+    def _reachable(
+        self, cls: Class, program: Program, accepted: Value
+    ) -> Iterator[tuple[object, Candidate]]:
+        """Factories and instances in the script, the trainer's module and what they import."""
+        paths = dict.fromkeys([program.module.path, cls.site.module.path])
+        seen: set[object] = set()
+        for scope in [scope for path in paths for scope in program.scopes(path)]:
+            for name, value in scope.names.items():
+                if name.startswith("_") or _key(value) in seen:
+                    continue
+                if isinstance(value, Function) and _may_be_factory(value, program):
+                    seen.add(_key(value))
+                    values = [outcome.value for outcome in program.call(value)]
+                    records = [value for value in values if _is_config(value)]
+                    if records and all(_fits(record, accepted) for record in records):
+                        place = value.site.module.name_place(value.node)  # type: ignore[arg-type]
+                        yield _key(value), Candidate(value.name, place, values)
+                elif isinstance(value, Record) and _is_config(value) and _fits(value, accepted):
+                    seen.add(_key(value))
+                    values = list(_same_names(program, scope, name))
+                    candidate = _candidate(value)
+                    candidate.values = values
+                    yield _key(value), candidate
+
+    def _add_loose_faults(self) -> None:
+        """What was refused outside of any configuration that reaches a trainer."""
+        reported = {(fault.code, fault.match.place) for fault in self.faults}
+        for program in self.programs:
+            counted: dict[tuple[str, object], list[Fault]] = {}
+            for outcome in program.outcomes:
+                for flaw in outcome.run.flaws:
+                    match = Match(flaw.site.place, flaw.fact, flaw.remedy)
+                    key = (flaw.code, match.place)
+                    if key not in reported:
+                        counted.setdefault(key, []).append(Fault(flaw.code, match))
+            for faults in counted.values():
+                certain = len(faults) >= len(program.outcomes)
+                code, match = faults[0]
+                self.faults.append(Fault(code, match._replace(certain=certain)))
+
+
+def _candidate(record: Record) -> Candidate:
+    if record.label is not None:
+        name, site = record.label
+        node = site.node
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        place = site.module.name_place(node) if is_function else site.place  # type: ignore[arg-type]
+        return Candidate(name, place, [])
+    name = record.cls.__name__ if isinstance(record.cls, type) else record.cls.name
+    return Candidate(name, record.site.place, [])
+
+
+def _key(value: Value) -> object:
+    """What makes a configuration the same one on every path."""
+    if isinstance(value, Function):
+        return value.node
+    if isinstance(value, Record):
+        site = value.label[1] if value.label is not None else value.site
+        return site.node
+    return id(value)
+
+
+def _same_names(program: Program, scope: Scope, name: str) -> Iterator[Value]:
+    """What a name of a module stands for, on every path."""
+    for outcome in program.outcomes:
+        known = outcome.run.scopes.get(scope.module.path)
+        if known is not None and name in known.names:
+            yield known.names[name]
+
+
+def _is_config(value: Value) -> bool:
+    return isinstance(value, Record) and is_config(value.cls)
+
+
+def _fits(value: Value, accepted: Value) -> bool:
+    if not isinstance(accepted, (Class, type)) or not isinstance(value, Record):
+        return True
+    return derives(value.cls, accepted)
+
+
+def _may_be_factory(function: Function, program: Program) -> bool:
+    """Whether calling a function without arguments may give a configuration."""
+    node = function.node
+    if isinstance(node, ast.Lambda) or function.opaque or function.kind != "function":
+        return False
+    parameters = node.args
+    names = parameters.posonlyargs + parameters.args + parameters.kwonlyargs
+    if any(item.arg not in function.defaults for item in names):
+        return False
+    if node.returns is None:
+        return any(isinstance(inner, ast.Return) and inner.value for inner in ast.walk(node))
+    returned = program.outcomes[0].run.annotation(node.returns, function.scope)
+    if isinstance(returned, (Class, type)):
+        return is_config(returned)
+    return isinstance(returned, Unknown)
+
+
+def _restriction(cls: Class, program: Program) -> Value:
+    """The class of configuration that a trainer's annotations ask for, if they do."""
+    run = program.outcomes[0].run
+    for base in linearize(cls):
+        if not isinstance(base, Class):
+            continue
+        init = base.members.get("__init__")
+        annotation = base.annotations.get("config")
+        if annotation is None and isinstance(init, Function):
+            parameters = init.node.args.args + init.node.args.kwonlyargs
+            found = [item.annotation for item in parameters if item.arg == "config"]
+            annotation = found[0] if found else None
+        if annotation is not None:
+            return run.annotation(annotation, base.scope)
+    return None
+
+
+def _always(cls: Class, hooks: frozenset[str], opened: str | None) -> Iterator[HookProblem]:
+    """The hooks that every run calls and `cls` does not define."""
+    parameters = configs.DeviceParameters.SINGLE_DEVICE(compile_model=False)
+    place = cls.site.module.name_place(cls.node)
+    for problem in contract.problems(parameters, parameters.degrees, hooks, cls.name):
+        message = problem.fact
+        if opened is not None:
+            message += f" It may still come from elsewhere: {opened}."
+        match = Match(place, message, problem.remedy, certain=opened is None)
+        yield HookProblem(code=problem.code, hook=problem.hook, match=match)
