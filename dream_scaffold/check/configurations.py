@@ -1,7 +1,7 @@
 """One configuration of a trainer: its axes, which hooks it calls, what it makes impossible."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from .facts import Configuration, Fault, HookProblem, Match, Need, Note, Place
@@ -11,9 +11,7 @@ from .values.domain import Flaw, Record, Unknown, Value
 from .values.parameters import instances, unknown_fields
 
 FEATURES = tuple(
-    name
-    for name, value in vars(configs.DeviceParameters()).items()
-    if isinstance(value, bool) or value is None
+    item.name for item in fields(configs.DeviceParameters) if item.type in (bool, bool | None)
 )
 """The switches of `DeviceParameters`."""
 

@@ -169,6 +169,9 @@ class Project:
     hooks: "Mapping[str, Hook]"
     """Every hook of the contract, in the order in which a run first calls them."""
 
+    narrowed: bool = False
+    """Whether the check was asked about one configuration or one size only."""
+
     faults: tuple[Fault, ...] = ()
     unused_suppressions: tuple[Match, ...] = ()
 
@@ -197,14 +200,22 @@ class Rule(Protocol):
     """A rule is a module: its docstring is its manual."""
 
     __doc__: str | None
-    CODE: str
-    NAME: str
-    SEVERITY: Severity
 
-    PASSES: tuple[str, ...]
-    """Samples that the rule must leave alone."""
+    @property
+    def CODE(self) -> str: ...
 
-    MATCHES: tuple[str, ...]
-    """Samples that the rule must report."""
+    @property
+    def NAME(self) -> str: ...
+
+    @property
+    def SEVERITY(self) -> Severity: ...
+
+    @property
+    def PASSES(self) -> tuple[str, ...]:
+        """Samples that the rule must leave alone."""
+
+    @property
+    def MATCHES(self) -> tuple[str, ...]:
+        """Samples that the rule must report."""
 
     def check(self, project: Project) -> Iterator[Match]: ...

@@ -8,8 +8,8 @@ from .facts import Configuration, Fault, HookProblem, Match, Project, Trainer
 from .hinge import configs, contract
 from .methods import abstract_methods, mentioned_names, read_methods
 from .source import Module, Sources
-from .values.calls import Launch
 from .values.classes import derives, is_config, is_trainer, linearize, why_open
+from .values.construction import Launch
 from .values.domain import Class, Function, Record, Scope, Unknown, Value
 from .values.explore import Outcome, explore
 from .values.statements import Interpreter
@@ -85,7 +85,10 @@ class Reader:
         trainers = tuple(self._trainer(cls, program) for cls, program in self._choose(files))
         self._add_loose_faults()
         hooks = {hook.name: hook for hook in contract.HOOKS}
-        return Project(trainers=trainers, hooks=hooks, faults=tuple(self.faults))
+        narrowed = self.only is not None or self.size is not None
+        return Project(
+            trainers=trainers, hooks=hooks, narrowed=narrowed, faults=tuple(self.faults)
+        )
 
     def _choose(self, files: list[str]) -> Iterator[tuple[Class, Program]]:
         """The trainers to check: those launched, and those that nothing derives from."""

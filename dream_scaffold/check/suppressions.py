@@ -27,7 +27,7 @@ class Suppressions:
         self.headers: dict[str, list[tuple[range, int]]] = {}
         self.used: set[Place] = set()
         for module in sources.modules():
-            if "noqa" in module.text:
+            if "noqa" in module.text.lower():
                 self.comments[module.shown] = dict(_comments(module))
                 self.headers[module.shown] = list(_headers(module.tree))
 

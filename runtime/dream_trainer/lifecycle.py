@@ -137,7 +137,11 @@ def is_called(hook: str, trainer: "BaseTrainer") -> bool:
 
 
 class HookError(RunError, NotImplementedError):
-    """Hooks and configuration do not fit; `dream check` reports the same."""
+    """Hooks and configuration do not fit; `dream check` reports the same, line by line."""
+
+    def __init__(self, text: str, place: str) -> None:
+        super().__init__(text)
+        self.place = place
 
 
 def raise_on_problems(trainer: "BaseTrainer") -> None:
@@ -151,8 +155,8 @@ def raise_on_problems(trainer: "BaseTrainer") -> None:
     )
     if found:
         place = f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
-        lines = [f"{problem} [{problem.code}]" for problem in found]
-        raise HookError("\n".join([*lines, f"  --> {place}, class {cls.__name__}"]))
+        text = "\n".join(f"{problem} [{problem.code}]" for problem in found)
+        raise HookError(text, f"\n  --> {place}, class {cls.__name__}")
 
 
 def name_run() -> str:

@@ -96,7 +96,8 @@ def _after_step(trainer: "BaseTrainer") -> None:
     if every is not None and trainer.global_step % every == 0:
         validate(trainer, limit=trainer.config.training_parameters.val_steps_per_epoch)
     if trainer.global_step == 1:
-        trainer.world.tighten_timeout()
+        comm = trainer.config.device_parameters.comm
+        trainer.world.set_timeout(comm.train_timeout_seconds)
 
 
 @torch.no_grad()

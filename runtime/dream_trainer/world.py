@@ -3,14 +3,14 @@
 import os
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from .configs import Axes, Comm, DeviceParameters, RunError, resolve_axes
-from .mesh import build_mesh, data_view, shard_view
+from .mesh import build_mesh, data_group, shard_view
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,16 @@ class Process:
 class World:
     """Process, device and mesh of this rank.
 
+    `mesh`, `coordinate` (axis -> this rank's place on it) and, where data is split,
+    `dp_group` are there once `connect` has run.
+
     Raises `ConfigError` where the mesh does not fit the launched processes; this
     happens before any process waits for another.
     """
+
+    mesh: DeviceMesh
+    coordinate: dict[str, int]
+    dp_group: dist.ProcessGroup
 
     def __init__(self, parameters: DeviceParameters) -> None:
         process = Process.from_environment()
@@ -74,9 +81,18 @@ class World:
         """Join the process group and build the mesh. All ranks take part."""
         if not dist.is_initialized():
             start_process_group(self.rank, self.world_size, self.device, self.parameters.comm)
-        self.mesh = build_mesh(self.axes, "cpu" if self.device.type == "mps" else self.device.type)
-        coordinate = self.mesh.get_coordinate() or [0] * 5
-        self.coordinate = dict(zip(self.axes.sizes, coordinate, strict=True))
+        mesh_device = "cpu" if self.device.type == "mps" else self.device.type
+        self.mesh = build_mesh(self.axes, self.parameters, mesh_device)
+        names = self.mesh.mesh_dim_names or ()
+        self.coordinate = {
+            axis: self.mesh.get_local_rank(axis) if axis in names else 0
+            for axis in self.axes.sizes
+        }
+        self.groups = [self.mesh.get_group(axis) for axis in names]
+        if self.dp_size > 1:
+            self.dp_group = data_group(self.mesh, self.axes)
+            self.groups.append(self.dp_group)
+        self.set_timeout(self.parameters.comm.init_timeout_seconds)
 
     @property
     def is_rank_zero(self) -> bool:
@@ -91,11 +107,6 @@ class World:
     def dp_rank(self) -> int:
         """Which share of the data this rank reads, from 0."""
         return self.coordinate["dp_replicate"] * self.axes.dp_shard + self.coordinate["dp_shard"]
-
-    @cached_property
-    def dp_group(self) -> dist.ProcessGroup:
-        """The ranks that read different data. All ranks take part in the first access."""
-        return data_view(self.mesh).get_group()
 
     def fsdp_config(self) -> dict[str, Any]:
         """The keyword arguments for every `fully_shard`: mesh, precision, offload."""
@@ -120,15 +131,11 @@ class World:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def tighten_timeout(self) -> None:
-        """From the first step on, wait for others no longer than the training time-out."""
-        comm = self.parameters.comm
-        if comm.train_timeout_seconds == comm.init_timeout_seconds or self.world_size == 1:
-            return
-        timeout = timedelta(seconds=comm.train_timeout_seconds)
-        groups = [*(self.mesh.get_group(axis) for axis in self.axes.sizes), dist.group.WORLD]
-        for group in groups:
-            dist.distributed_c10d._set_pg_timeout(timeout, group)
+    def set_timeout(self, seconds: int) -> None:
+        """How long a collective waits for other ranks. New groups do not inherit it."""
+        if self.world_size > 1 and dist.get_backend() != "fake":
+            for group in (*self.groups, dist.group.WORLD):
+                dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
 def as_dtype(name: Any) -> torch.dtype:
@@ -164,15 +171,14 @@ def pick_device(local_rank: int, world_size: int) -> torch.device:
 
 def start_process_group(rank: int, world_size: int, device: torch.device, comm: Comm) -> None:
     """Join the other processes. All ranks take part; returns when all have come."""
-    is_cuda = device.type == "cuda"
     dist.init_process_group(
         # gloo beside NCCL: offloaded gradients and end-of-data flags live on the CPU.
-        "cpu:gloo,cuda:nccl" if is_cuda else "gloo",
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         store=_store(rank, world_size, comm),
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=comm.init_timeout_seconds),
-        device_id=device if is_cuda else None,
+        # No device_id: groups split off NCCL's own communicator would lose gloo.
     )
 
 

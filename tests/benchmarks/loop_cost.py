@@ -205,7 +205,9 @@ def main() -> None:
         print(f"{case:<12}{'us/step':>10}{'over by hand':>15}{'ratio':>8}")
         for name, row in rows.items():
             ratio = row["us_per_step"] / rows["by hand"]["us_per_step"]
-            print(f"  {name:<10}{row['us_per_step']:>10.1f}{row['over_by_hand']:>15.1f}{ratio:>8.2f}")
+            print(
+                f"  {name:<10}{row['us_per_step']:>10.1f}{row['over_by_hand']:>15.1f}{ratio:>8.2f}"
+            )
     if options.json:
         options.json.write_text(json.dumps(report, indent=2))
 

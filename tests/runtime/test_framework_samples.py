@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 RUNTIME = HERE.parents[1] / "runtime"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RUNTIME)}
 
-CONFIG = '''
+CONFIG = """
 # config.py
 from dataclasses import dataclass
 
@@ -37,11 +37,11 @@ def fsdp_config() -> MyTrainerConfig:
         device_parameters=DeviceParameters.FSDP(compile_model=True),
         training_parameters=TrainingParameters(train_steps_per_epoch=1000),
     )
-'''
+"""
 
 # The sample imports no DreamTrainer and writes its hooks as `...`: the first line and the
 # last methods are ours.
-TRAIN = '''
+TRAIN = """
 from dream_trainer import DreamTrainer
 
 # train.py
@@ -60,9 +60,9 @@ def main(config: MyTrainerConfig) -> None:
 
 if __name__ == "__main__":
     cli(main, debug_config())
-'''
+"""
 
-HOOKS = '''
+HOOKS = """
     def configure_models(self):
         self.model = torch.nn.Linear(4, 2)
 
@@ -80,10 +80,12 @@ HOOKS = '''
 
     def apply_compile(self):
         self.model.compile(backend="eager")
-'''
+"""
 
 
-def python(*arguments: str | Path, cwd: Path, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: str | Path, cwd: Path, timeout: int = 60
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -120,12 +122,12 @@ def test_two_file_layout_as_written_names_every_hook_it_lacks(tmp_path: Path) ->
     assert done.stderr.splitlines() == [
         "error: Every run calls configure_models(), which MyTrainer does not define. "
         "Define it: assign the models; runs on the meta device. [DT206]",
-        "Every run calls configure_optimizers(), which MyTrainer does not define. "
+        "error: Every run calls configure_optimizers(), which MyTrainer does not define. "
         "Define it: return {model: optimizer}. [DT206]",
-        "Every run calls configure_dataloaders(), which MyTrainer does not define. "
+        "error: Every run calls configure_dataloaders(), which MyTrainer does not define. "
         "Define it: return the train and validation iterables. [DT206]",
-        "Every run calls training_step(batch, batch_idx), which MyTrainer does not define. "
-        "Define it: forward, backward, step; return what to log. [DT206]",
+        "error: Every run calls training_step(batch, batch_idx), which MyTrainer does not define. "
+        "Define it: forward, backward, step; return values to log. [DT206]",
         f"  --> {tmp_path}/train.py:10, class MyTrainer",
     ]
 

@@ -1,18 +1,19 @@
 """A small trainer on data that a test gives, and the configuration for it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from dream_trainer import DreamTrainer, DreamTrainerConfig
-from dream_trainer.callbacks import Callback
+from dream_trainer import DreamTrainer, DreamTrainerConfig, lifecycle
+from dream_trainer.callbacks import Callback, CallbackCollection
 from dream_trainer.configs import DeviceParameters, LoggingParameters, TrainingParameters
 from torch import Tensor, nn
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.fsdp import fully_shard
 
 Batch = dict[str, Tensor]
+T = TypeVar("T", bound=DreamTrainer)
 
 
 class Model(nn.Module):
@@ -106,3 +107,10 @@ def single(**options: Any) -> DeviceParameters:
 
 
 FLOAT32: dict[str, Any] = {"compile_model": False, "param_dtype": "float32"}
+
+
+def set_up(trainer: T) -> T:
+    """Everything that `fit` does before its first step."""
+    trainer.callbacks = CallbackCollection(trainer.config.callbacks or ())
+    lifecycle.set_up(trainer)
+    return trainer

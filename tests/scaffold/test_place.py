@@ -63,7 +63,9 @@ def test_killed_at_any_moment(tmp_path: Path, number: signal.Signals, codes: set
 @pytest.mark.parametrize("blocks", [0, 1, 4, 8])
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, blocks: int) -> None:
     limited = ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "bash", *NEW]
-    done = subprocess.run(limited, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        limited, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")

@@ -134,10 +134,10 @@ def test_too_little_text_is_refused(lm: SimpleNamespace) -> None:
     with pytest.raises(ValueError) as caught:
         loaders(lm, text(7, 4), batch=4, ranks=2)
     assert str(caught.value) == (
-        "31 bytes of text make 7 samples of seq_len=4, but 2 ranks need at least 8. "
+        "31 bytes of text make 7 samples of seq_len=4, but dp_size=2 needs at least 8. "
         "Name more text_files, or lower batch_size or seq_len."
     )
-    with pytest.raises(ValueError, match="^4 bytes of text make 0 samples of seq_len=4, "):
+    with pytest.raises(ValueError, match=r"^4 bytes of text make 0 samples of seq_len=4, "):
         loaders(lm, torch.arange(4), batch=1, ranks=1, shuffle=False)
 
 
@@ -148,7 +148,7 @@ def test_files_are_read_one_after_the_other(lm: SimpleNamespace, tmp_path: Any) 
     config = replace(lm.config.single_config(), text_files=files)
     assert bytes(lm.data.read_text(config).tolist()) == b"abcde"
     train, held_out = lm.data.split_text(replace(config, validation_share=0.4))
-    assert bytes(train.tolist()), bytes(held_out.tolist()) == (b"abc", b"de")
+    assert (bytes(train.tolist()), bytes(held_out.tolist())) == (b"abc", b"de")
 
 
 def test_a_missing_file_and_an_empty_one_are_named(lm: SimpleNamespace, tmp_path: Any) -> None:

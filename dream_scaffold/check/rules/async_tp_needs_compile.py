@@ -28,20 +28,30 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=2, compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=2, compile_model=False)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=False, async_tensor_parallel=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(compile_model=False, async_tensor_parallel=True)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=2, async_tensor_parallel=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=2, async_tensor_parallel=True)
+    )
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=2, compile_model=False, async_tensor_parallel=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(
+            tensor_parallel=2, compile_model=False, async_tensor_parallel=True
+        )
+    )
+    """,
 )
 
 

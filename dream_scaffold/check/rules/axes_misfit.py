@@ -27,27 +27,37 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-# dream check --world-size 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=2))
-""",
+    # dream check --world-size 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=2)
+    )
+    """,
     """
-# dream check --world-size 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters.HSDP(dp_shard=4))
-""",
+    # dream check --world-size 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.HSDP(dp_shard=4)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(dp_shard=3))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(dp_shard=3)
+    )
+    """,
 )
 
 MATCHES = (
     """
-# dream check --world-size 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=3))
-""",
+    # dream check --world-size 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=3)
+    )
+    """,
     """
-# dream check --nnodes 2 --nproc-per-node 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters(dp_shard=8))
-""",
+    # dream check --nnodes 2 --nproc-per-node 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(dp_shard=8)
+    )
+    """,
 )
 
 

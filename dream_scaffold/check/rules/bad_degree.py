@@ -26,26 +26,38 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(dp_shard=1))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(dp_shard=1)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(dp_shard="auto"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(dp_shard="auto")
+    )
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(dp_shard=0))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(dp_shard=0)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.DDP(dp_replicate="all"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(dp_replicate="all")
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(tensor_parallel=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(tensor_parallel=True)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.HSDP(dp_shard=-1))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.HSDP(dp_shard=-1)
+    )
+    """,
 )
 
 

@@ -27,33 +27,39 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(training_parameters=TrainingParameters(n_epochs=1))
-""",
+    config = DreamTrainerConfig(training_parameters=TrainingParameters(n_epochs=1))
+    """,
     """
-config = DreamTrainerConfig(training_parameters=TrainingParameters(n_epochs=float("inf")))
-""",
+    config = DreamTrainerConfig(training_parameters=TrainingParameters(n_epochs=float("inf")))
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(param_dtype="bfloat16"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(param_dtype="bfloat16")
+    )
+    """,
     """
-import torch
+    import torch
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(param_dtype=torch.float32))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(param_dtype=torch.float32)
+    )
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(training_parameters=TrainingParameters(n_epochs=0))
-""",
+    config = DreamTrainerConfig(training_parameters=TrainingParameters(n_epochs=0))
+    """,
     """
-import torch
+    import torch
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(param_dtype=torch.float16))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(param_dtype=torch.float16)
+    )
+    """,
     """
-config = DreamTrainerConfig(logging_parameters=LoggingParameters(log_every_n_steps=-1))
-""",
+    config = DreamTrainerConfig(logging_parameters=LoggingParameters(log_every_n_steps=-1))
+    """,
 )
 
 

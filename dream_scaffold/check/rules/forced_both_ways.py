@@ -25,17 +25,23 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(force_ddp=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(force_ddp=True)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.DDP(force_fsdp=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(force_fsdp=True)
+    )
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(force_ddp=True, force_fsdp=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(force_ddp=True, force_fsdp=True)
+    )
+    """,
 )
 
 

@@ -26,60 +26,60 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-class MyTrainer(Complete):
-    def validation_step(self, batch, index):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def validation_step(self, batch, index):
+            return {}
+    """,
     """
-class MyTrainer(Complete):
-    def validation_step(self, *args, **kwargs):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def validation_step(self, *args, **kwargs):
+            return {}
+    """,
     """
-class MyTrainer(Complete):
-    def model_state_dict(self, **_):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def model_state_dict(self, **_):
+            return {}
+    """,
     """
-class MyTrainer(Complete):
-    @staticmethod
-    def count_items(batch):
-        return len(batch)
-""",
+    class MyTrainer(Complete):
+        @staticmethod
+        def count_items(batch):
+            return len(batch)
+    """,
     """
-class MyTrainer(Complete):
-    def init_weights(self, std=0.02):
-        self.model.reset(std)
-""",
+    class MyTrainer(Complete):
+        def init_weights(self, std=0.02):
+            self.model.reset(std)
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(Complete):
-    def validation_step(self, batch):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def validation_step(self, batch):
+            return {}
+    """,
     """
-class MyTrainer(Complete):
-    def init_weights(self, std):
-        self.model.reset(std)
-""",
+    class MyTrainer(Complete):
+        def init_weights(self, std):
+            self.model.reset(std)
+    """,
     """
-class MyTrainer(Complete):
-    def init_weights(self, *, std):
-        self.model.reset(std)
-""",
+    class MyTrainer(Complete):
+        def init_weights(self, *, std):
+            self.model.reset(std)
+    """,
     """
-class MyTrainer(Complete):
-    def init_weights():
-        return None
-""",
+    class MyTrainer(Complete):
+        def init_weights():
+            return None
+    """,
     """
-class MyTrainer(Complete):
-    @staticmethod
-    def count_items(self, batch):
-        return len(batch)
-""",
+    class MyTrainer(Complete):
+        @staticmethod
+        def count_items(self, batch):
+            return len(batch)
+    """,
 )
 
 

@@ -32,45 +32,59 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.SINGLE_DEVICE(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.SINGLE_DEVICE(compile_model=False)
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def apply_fully_shard(self, config):
-        shard(self.model, **config)
+    class MyTrainer(Complete):
+        def apply_fully_shard(self, config):
+            shard(self.model, **config)
 
-    def apply_replicate(self, dp_replicate_mesh):
-        replicate(self.model, dp_replicate_mesh)
+        def apply_replicate(self, dp_replicate_mesh):
+            replicate(self.model, dp_replicate_mesh)
 
-    def apply_tensor_parallel(self, tp_mesh):
-        parallelize(self.model, tp_mesh)
+        def apply_tensor_parallel(self, tp_mesh):
+            parallelize(self.model, tp_mesh)
 
-    def apply_compile(self):
-        self.model.compile()
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP()
+    )
+    """,
     """
-import os
+    import os
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(compile_model=os.environ["C"] == "1"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=os.environ["C"] == "1")
+    )
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.SINGLE_DEVICE())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.SINGLE_DEVICE()
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(compile_model=False)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.DDP(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(compile_model=False)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(compile_model=False, checkpoint_activations=True))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=False, checkpoint_activations=True)
+    )
+    """,
 )
 
 

@@ -26,35 +26,35 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-class MyTrainer(Complete):
-    pass
-""",
+    class MyTrainer(Complete):
+        pass
+    """,
     """
-class Part(DreamTrainer):
-    def configure_models(self):
-        self.model = 1
+    class Part(DreamTrainer):
+        def configure_models(self):
+            self.model = 1
 
 
-class MyTrainer(Part, Complete):
-    pass
-""",
+    class MyTrainer(Part, Complete):
+        pass
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(DreamTrainer):
-    pass
-""",
+    class MyTrainer(DreamTrainer):
+        pass
+    """,
     """
-class Part(DreamTrainer):
-    def configure_models(self):
-        self.model = 1
+    class Part(DreamTrainer):
+        def configure_models(self):
+            self.model = 1
 
 
-class MyTrainer(Part):
-    def training_step(self, batch, batch_idx):
-        return {}
-""",
+    class MyTrainer(Part):
+        def training_step(self, batch, batch_idx):
+            return {}
+    """,
 )
 
 

@@ -25,46 +25,46 @@ SEVERITY: Severity = "warning"
 
 PASSES = (
     """
-class MyTrainer(Complete):
-    def validation_step(self, batch, batch_idx):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def validation_step(self, batch, batch_idx):
+            return {}
+    """,
     """
-class MyTrainer(Complete):
-    def loader(self):
-        return []
-""",
+    class MyTrainer(Complete):
+        def loader(self):
+            return []
+    """,
     """
-class MyTrainer(Complete):
-    def training_steps(self):
-        return 10
-""",
+    class MyTrainer(Complete):
+        def training_steps(self):
+            return 10
+    """,
     """
-class MyTrainer(Complete):
-    def init_weight(self):
-        return 1
+    class MyTrainer(Complete):
+        def init_weight(self):
+            return 1
 
-    def configure_metrics(self):
-        self.init_weight()
-""",
+        def configure_metrics(self):
+            self.init_weight()
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(Complete):
-    def apply_fully_shards(self, config):
-        shard(self.model)
-""",
+    class MyTrainer(Complete):
+        def apply_fully_shards(self, config):
+            shard(self.model)
+    """,
     """
-class MyTrainer(Complete):
-    def validaton_step(self, batch, batch_idx):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def validaton_step(self, batch, batch_idx):
+            return {}
+    """,
     """
-class MyTrainer(Complete):
-    def config_schedulers(self):
-        return {}
-""",
+    class MyTrainer(Complete):
+        def config_schedulers(self):
+            return {}
+    """,
 )
 
 

@@ -23,19 +23,19 @@ SEVERITY: Severity = "warning"
 
 PASSES = (
     """
-x = 1
-""",
+    x = 1
+    """,
 )
 
 MATCHES = (
     """
---- dream_trainer/__init__.py
-__version__ = "0.0.1"
---- dream_trainer/contract.py
---- dream_trainer/configs/__init__.py
---- train.py
-config = DreamTrainerConfig()
-""",
+    --- dream_trainer/__init__.py
+    __version__ = "0.0.1"
+    --- dream_trainer/contract.py
+    --- dream_trainer/configs/__init__.py
+    --- train.py
+    config = DreamTrainerConfig()
+    """,
 )
 
 

@@ -25,23 +25,33 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP()
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel="auto"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel="auto")
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.HSDP(dp_shard=4))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.HSDP(dp_shard=4)
+    )
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(dp_replicate="auto"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(dp_replicate="auto")
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(dp_shard="auto", context_parallel="auto"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(dp_shard="auto", context_parallel="auto")
+    )
+    """,
 )
 
 

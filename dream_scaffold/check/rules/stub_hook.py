@@ -28,53 +28,63 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        self.model.compile()
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters()
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        pass
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            pass
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=False)
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def init_weights(self):
-        pass
+    class MyTrainer(Complete):
+        def init_weights(self):
+            pass
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=False)
+    )
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        pass
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            pass
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters()
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        "Compile it."
-        raise NotImplementedError("Write it.")
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            "Compile it."
+            raise NotImplementedError("Write it.")
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters()
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def configure_models(self): ...
-""",
+    class MyTrainer(Complete):
+        def configure_models(self): ...
+    """,
 )
 
 

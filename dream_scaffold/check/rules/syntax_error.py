@@ -27,23 +27,23 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-x = 1
-""",
+    x = 1
+    """,
     """
-text = "def f(:"
-""",
+    text = "def f(:"
+    """,
 )
 
 MATCHES = (
     """
-def f(:
-    pass
-""",
+    def f(:
+        pass
+    """,
     """
-class MyTrainer(Complete):
-  def a(self):
- pass
-""",
+    class MyTrainer(Complete):
+      def a(self):
+     pass
+    """,
 )
 
 

@@ -26,23 +26,31 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-# dream check --nnodes 2 --nproc-per-node 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=8))
-""",
+    # dream check --nnodes 2 --nproc-per-node 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=8)
+    )
+    """,
     """
-# dream check --nnodes 2 --nproc-per-node 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel="auto"))
-""",
+    # dream check --nnodes 2 --nproc-per-node 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel="auto")
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=16))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=16)
+    )
+    """,
 )
 
 MATCHES = (
     """
-# dream check --nnodes 4 --nproc-per-node 8
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=16))
-""",
+    # dream check --nnodes 4 --nproc-per-node 8
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=16)
+    )
+    """,
 )
 
 

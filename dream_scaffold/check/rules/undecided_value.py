@@ -27,19 +27,25 @@ SEVERITY: Severity = "info"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=1 < 2))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(compile_model=1 < 2)
+    )
+    """,
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters(**{"dp_shard": 2 * 2}))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(**{"dp_shard": 2 * 2})
+    )
+    """,
 )
 
 MATCHES = (
     """
-import os
+    import os
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=os.environ.get("C") == "1"))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(compile_model=os.environ.get("C") == "1")
+    )
+    """,
 )
 
 

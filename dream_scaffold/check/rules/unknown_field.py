@@ -25,40 +25,44 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(compile_model=False)
+    )
+    """,
     """
-@dataclass(kw_only=True)
-class Config(DreamTrainerConfig):
-    lr: float = 1e-3
+    @dataclass(kw_only=True)
+    class Config(DreamTrainerConfig):
+        lr: float = 1e-3
 
 
-config = Config(lr=1.0, seed=1)
-""",
+    config = Config(lr=1.0, seed=1)
+    """,
 )
 
 MATCHES = (
     """
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_modle=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(compile_modle=False)
+    )
+    """,
     """
-config = DreamTrainerConfig(batch_size=8)
-""",
+    config = DreamTrainerConfig(batch_size=8)
+    """,
     """
-@dataclass(kw_only=True)
-class Config(DreamTrainerConfig):
-    batch_size: int = 8
+    @dataclass(kw_only=True)
+    class Config(DreamTrainerConfig):
+        batch_size: int = 8
 
 
-config = Config(batch_sise=4)
-""",
+    config = Config(batch_sise=4)
+    """,
     """
-class Config(DreamTrainerConfig):
-    batch_size: int = 8
+    class Config(DreamTrainerConfig):
+        batch_size: int = 8
 
 
-config = Config(batch_size=4)
-""",
+    config = Config(batch_size=4)
+    """,
 )
 
 

@@ -24,59 +24,65 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
-class MyTrainer(Complete):
-    def apply_fully_shard(self, config):
-        shard(self.model, **config)
+    class MyTrainer(Complete):
+        def apply_fully_shard(self, config):
+            shard(self.model, **config)
 
-    def apply_replicate(self, dp_replicate_mesh):
-        replicate(self.model, dp_replicate_mesh)
+        def apply_replicate(self, dp_replicate_mesh):
+            replicate(self.model, dp_replicate_mesh)
 
-    def apply_tensor_parallel(self, tp_mesh):
-        parallelize(self.model, tp_mesh)
+        def apply_tensor_parallel(self, tp_mesh):
+            parallelize(self.model, tp_mesh)
 
-    def apply_compile(self):
-        self.model.compile()
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(tensor_parallel=2))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.FSDP(tensor_parallel=2)
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def apply_fully_shard(self, config):
-        shard(self.model, **config)
+    class MyTrainer(Complete):
+        def apply_fully_shard(self, config):
+            shard(self.model, **config)
 
-    def apply_replicate(self, dp_replicate_mesh):
-        replicate(self.model, dp_replicate_mesh)
+        def apply_replicate(self, dp_replicate_mesh):
+            replicate(self.model, dp_replicate_mesh)
 
-    def apply_tensor_parallel(self, tp_mesh):
-        parallelize(self.model, tp_mesh)
+        def apply_tensor_parallel(self, tp_mesh):
+            parallelize(self.model, tp_mesh)
 
-    def apply_compile(self):
-        self.model.compile()
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters.DDP())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP()
+    )
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(Complete):
-    def apply_fully_shard(self, config):
-        shard(self.model, **config)
+    class MyTrainer(Complete):
+        def apply_fully_shard(self, config):
+            shard(self.model, **config)
 
-    def apply_replicate(self, dp_replicate_mesh):
-        replicate(self.model, dp_replicate_mesh)
+        def apply_replicate(self, dp_replicate_mesh):
+            replicate(self.model, dp_replicate_mesh)
 
-    def apply_tensor_parallel(self, tp_mesh):
-        parallelize(self.model, tp_mesh)
+        def apply_tensor_parallel(self, tp_mesh):
+            parallelize(self.model, tp_mesh)
 
-    def apply_compile(self):
-        self.model.compile()
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters.DDP(tensor_parallel=2))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(tensor_parallel=2)
+    )
+    """,
 )
 
 

@@ -23,42 +23,48 @@ SEVERITY: Severity = "info"
 
 PASSES = (
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        self.model.compile()
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters())
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters()
+    )
+    """,
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        self.model.compile()
-""",
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            self.model.compile()
+    """,
     """
-class MyTrainer(Complete):
-    def init_weights(self):
-        self.model.reset()
+    class MyTrainer(Complete):
+        def init_weights(self):
+            self.model.reset()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=False)
+    )
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(Complete):
-    def apply_compile(self):
-        self.model.compile()
+    class MyTrainer(Complete):
+        def apply_compile(self):
+            self.model.compile()
 
 
-config = DreamTrainerConfig(device_parameters=DeviceParameters(compile_model=False))
-""",
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=False)
+    )
+    """,
 )
 
 
 def check(project: Project) -> Iterator[Match]:
-    for trainer in project.trainers:
+    for trainer in () if project.narrowed else project.trainers:
         for name, hook in project.hooks.items():
             method = trainer.methods.get(name)
             # What is inherited may serve another trainer.

@@ -25,28 +25,28 @@ SEVERITY: Severity = "warning"
 
 PASSES = (
     """
-x = 1  # noqa: E501
-""",
+    x = 1  # noqa: E501
+    """,
     """
-x = 1  # noqa
-""",
+    x = 1  # noqa
+    """,
     """
-text = "# noqa: DT201"
-""",
+    text = "# noqa: DT201"
+    """,
     """
-class MyTrainer(DreamTrainer):  # noqa: DT206
-    pass
-""",
+    class MyTrainer(DreamTrainer):  # noqa: DT206
+        pass
+    """,
 )
 
 MATCHES = (
     """
-class MyTrainer(Complete):  # noqa: DT201
-    pass
-""",
+    class MyTrainer(Complete):  # noqa: DT201
+        pass
+    """,
     """
-x = 1  # noqa: E501, DT205
-""",
+    x = 1  # noqa: E501, DT205
+    """,
 )
 
 

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from dataclasses import MISSING
+from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as dataclass_fields
 from typing import NamedTuple
 
@@ -159,10 +159,10 @@ def _written_fields(cls: Class) -> Iterator[Field]:
 
 def lift(instance: object, site: Site) -> Value:
     """A real parameter object as a record; anything else as it is."""
-    if not hasattr(type(instance), "__dataclass_fields__"):
+    if not is_dataclass(instance) or isinstance(instance, type):
         return instance
     record = Record(type(instance), site)
-    for name in type(instance).__dataclass_fields__:
-        record.fields[name] = lift(getattr(instance, name), site)
-        record.origins[name] = Origin(site, explicit=False)
+    for field in dataclass_fields(instance):
+        record.fields[field.name] = lift(getattr(instance, field.name), site)
+        record.origins[field.name] = Origin(site, explicit=False)
     return record

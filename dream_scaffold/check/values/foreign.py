@@ -50,6 +50,7 @@ def _replace(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     record = arguments.positional[0] if arguments.positional else None
     if not isinstance(record, Record):
         return Unknown(site=site)
+    changed: Value
     if record.flaws:
         # It was refused already; a second refusal would say nothing new.
         changed = _copied(record, deep=False)

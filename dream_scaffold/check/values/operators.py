@@ -97,9 +97,8 @@ def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scop
                 pass
     elif literal(left) and literal(right):
         return operate(op, left, right, node, scope)
-    elif isinstance(left, External) and isinstance(right, External):
-        if left.name == right.name and isinstance(op, ast.Eq):
-            return True
+    elif isinstance(left, External) and isinstance(right, External) and left.name == right.name:
+        return True if isinstance(op, ast.Eq) else undecided(node, scope)
     return undecided(node, scope)
 
 

@@ -65,6 +65,9 @@ def unknown_fields(record: Record) -> Iterator[tuple[str, Unknown]]:
             yield name, value
         elif record.opened is not None:
             yield name, record.opened
+        elif not _known(record, name):
+            origin = record.origins.get(name)
+            yield name, Unknown(site=origin.site if origin else record.site)
 
 
 def _unknown_fields(record: Record) -> list[str]:
@@ -129,7 +132,7 @@ def _lower(value: Value) -> object:
     if isinstance(value, External) and value.within("torch"):
         return value.name
     if isinstance(value, Record) and isinstance(value.cls, type) and value.opened is None:
-        instance = object.__new__(value.cls)
+        instance: object = object.__new__(value.cls)
         for name, inner in value.fields.items():
             instance.__dict__[name] = _lower(inner)
         return instance
@@ -139,10 +142,12 @@ def _lower(value: Value) -> object:
 def _normalize(record: Record, instance: object) -> None:
     """Take over what the real `__post_init__` has rewritten."""
     for name, value in record.fields.items():
-        if isinstance(value, (str, External)):
+        if isinstance(value, (str, External)) and _known(record, name):
             record.fields[name] = getattr(instance, name)
 
 
 def _named_in(fact: str, keywords: dict[str, Site]) -> Site | None:
-    words = fact.replace("=", " ").replace("(", " ").split()
-    return next((keywords[word] for word in words if word in keywords), None)
+    """The one keyword that a refusal speaks of; None if it speaks of several, or of none."""
+    words = set(fact.replace("=", " ").replace("(", " ").split())
+    named = [site for name, site in keywords.items() if name in words]
+    return named[0] if len(named) == 1 else None

@@ -24,12 +24,14 @@ class LoggerCallback(Callback):
 
     logs = True
 
-    def post_setup(self, trainer: "DreamTrainer") -> None:
-        parameters = trainer.config.logging_parameters
+    def __init__(self) -> None:
         self.file: TextIO | None = None
         self.window: Mean | None = None
         self.items = 0
         self.since = time.perf_counter()
+
+    def post_setup(self, trainer: "DreamTrainer") -> None:
+        parameters = trainer.config.logging_parameters
         if trainer.world.is_rank_zero and parameters.enabled:
             folder = Path(parameters.root_dir) / trainer.experiment
             folder.mkdir(parents=True, exist_ok=True)

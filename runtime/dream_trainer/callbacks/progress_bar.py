@@ -16,8 +16,10 @@ class ProgressBar(RankZeroCallback):
     terminal there is no bar: the log's lines tell the same.
     """
 
-    def pre_fit(self, trainer: "DreamTrainer") -> None:
+    def __init__(self) -> None:
         self.bar: Any = None
+
+    def pre_fit(self, trainer: "DreamTrainer") -> None:
         if not sys.stdout.isatty():
             return
         from rich.progress import (

@@ -67,12 +67,16 @@ class BaseTrainer(AbstractTrainer):
         self.callbacks = CallbackCollection(
             self.default_callbacks() if self.config.callbacks is None else self.config.callbacks
         )
+        self.events = Events((), rank=0)
         try:
             lifecycle.set_up(self)
             loop.fit(self)
-        except BaseException:
-            for event in getattr(self, "events", Events((), 0)).on_interrupt:
-                event(self)
+        except BaseException as error:
+            for event in self.events.on_interrupt:
+                try:
+                    event(self)
+                except Exception as second:
+                    error.add_note(f"{event.__qualname__} failed as well: {second!r}")
             raise
 
     def backward(self, loss: Tensor, num_items: Tensor | int | None = None) -> None:

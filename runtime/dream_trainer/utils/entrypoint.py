@@ -119,7 +119,9 @@ def explain(error: BaseException, process: Process) -> str:
         return "interrupted"
     if isinstance(error, ConfigError):
         return f"error: {error} [{error.code}]"
-    if isinstance(error, (HookError, StartError)):
+    if isinstance(error, HookError):
+        return "\n".join(f"error: {line}" for line in str(error).splitlines()) + error.place
+    if isinstance(error, StartError):
         return f"error: {error}"
     if isinstance(error, RunError):
         return f"error: {rank}{error}"

@@ -74,7 +74,7 @@ class TextBatches:
         if len(self.windows) < least:
             raise ValueError(
                 f"{len(text)} bytes of text make {len(self.windows)} samples of "
-                f"seq_len={config.seq_len}, but {ranks} ranks need at least {least}. "
+                f"seq_len={config.seq_len}, but dp_size={ranks} needs at least {least}. "
                 "Name more text_files, or lower batch_size or seq_len."
             )
         # Where no further global batch begins; without shuffling, none with a row for us.

@@ -1,0 +1,126 @@
+"""Attributes: of records, classes, modules, foreign names and literals."""
+
+from ..hinge import configs
+from ..source import Module, Sources
+from .classes import find_member
+from .domain import (
+    Arguments,
+    Bound,
+    Class,
+    External,
+    Function,
+    Inherited,
+    Method,
+    Namespace,
+    Preset,
+    Record,
+    Site,
+    Super,
+    Unknown,
+    Value,
+    literal,
+)
+from .operators import METHODS
+
+
+class Attributes:
+    """Evaluates attribute access. Expressions, calls and statements come with the subclasses."""
+
+    sources: Sources
+
+    # What the subclasses bring.
+
+    def call(self, callee: Value, arguments: Arguments, site: Site) -> Value:
+        raise NotImplementedError
+
+    def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
+        raise NotImplementedError
+
+    def assign_attribute(self, target: Value, name: Value, value: Value, site: Site) -> None:
+        raise NotImplementedError
+
+    def namespace(self, module: Module) -> Namespace:
+        raise NotImplementedError
+
+    def external(self, name: str) -> Value:
+        """A foreign name; a parameter class of the runtime is the real class."""
+        if name.startswith("dream_trainer."):
+            found = getattr(configs, name.rpartition(".")[2], None)
+            if isinstance(found, type):
+                return found
+        if name in ("typing.TYPE_CHECKING", "typing_extensions.TYPE_CHECKING"):
+            return True
+        if name in ("math.inf", "math.nan", "math.pi"):
+            return float({"inf": "inf", "nan": "nan", "pi": "3.141592653589793"}[name[5:]])
+        return External(name)
+
+    def attribute(self, value: Value, name: str, site: Site) -> Value:
+        if isinstance(value, Record):
+            return self.record_attribute(value, name, site)
+        if isinstance(value, Namespace):
+            return self.member(value, name)
+        if isinstance(value, Class):
+            found = find_member(value, name)
+            if found is not None:
+                return self.bind(found[1], value)
+            base = next((base for base in value.bases if isinstance(base, type)), None)
+            if base is not None:
+                return Preset(base, name) if callable(getattr(base, name, None)) else None
+        if isinstance(value, type):
+            if callable(getattr(value, name, None)):
+                return Preset(value, name)
+            default = getattr(value, name, None)
+            if literal(default) and hasattr(value, name):
+                return default
+        if isinstance(value, External):
+            return self.external(f"{value.name}.{name}")
+        if isinstance(value, Super):
+            return self.inherited(value, name)
+        if isinstance(value, Unknown):
+            return value
+        if name in METHODS and isinstance(value, (str, int, float, list, dict)):
+            return Method(value, name)
+        return Unknown(site=site)
+
+    def member(self, namespace: Namespace, name: str) -> Value:
+        """What `module.name` is: a name in it or one of its submodules."""
+        if name in namespace.scope.names:
+            return namespace.scope.names[name]
+        inner = self.sources.submodule(namespace.module, name)
+        if isinstance(inner, Module):
+            return self.namespace(inner)
+        if isinstance(inner, str):
+            return self.external(inner)
+        if namespace.scope.stars:
+            return self.external(f"{namespace.scope.stars[-1]}.{name}")
+        return Unknown(f"`{namespace.module.name}` has no `{name}`")
+
+    def record_attribute(self, record: Record, name: str, site: Site) -> Value:
+        if name in record.fields:
+            return record.fields[name]
+        if isinstance(record.cls, Class):
+            found = find_member(record.cls, name)
+            if found is not None:
+                member = found[1]
+                if isinstance(member, Function) and member.kind == "property":
+                    return self.call(Bound(member, record), Arguments([], {}, {}), site)
+                return self.bind(member, record)
+        return Unknown(site=site)
+
+    def bind(self, member: Value, receiver: Value) -> Value:
+        """A member of a class as its object or the class itself sees it."""
+        if isinstance(member, Function):
+            cls = receiver.cls if isinstance(receiver, Record) else receiver
+            if member.kind == "classmethod":
+                return Bound(member, cls)
+            if member.kind == "function" and isinstance(receiver, Record):
+                return Bound(member, receiver)
+        return member
+
+    def inherited(self, value: Super, name: str) -> Value:
+        cls = value.receiver.cls if isinstance(value.receiver, Record) else value.receiver
+        if isinstance(cls, Class):
+            found = find_member(cls, name, after=value.owner)
+            if found is not None:
+                return self.bind(found[1], value.receiver)
+        return Inherited(value.owner, name, value.receiver)

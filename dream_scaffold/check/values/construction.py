@@ -1,0 +1,221 @@
+"""Construction: records of dataclasses, presets of parameter classes, trainers."""
+
+import ast
+from typing import NamedTuple
+
+from .classes import (
+    Field,
+    find_member,
+    is_config,
+    is_runtime_trainer,
+    is_trainer,
+    lift,
+    linearize,
+    parameter_class,
+    record_fields,
+    why_open,
+)
+from .domain import (
+    Arguments,
+    Class,
+    Flaw,
+    Function,
+    Inherited,
+    Origin,
+    Preset,
+    Record,
+    Site,
+    Unknown,
+    Value,
+    literal,
+)
+from .expressions import Expressions
+from .parameters import judge
+
+
+class Launch(NamedTuple):
+    """A trainer that is constructed with a configuration."""
+
+    trainer: Class
+    config: Value
+    via_cli: bool
+    accepts: Value
+    """The class that `main` says its configuration has, if it does."""
+
+
+class Construction(Expressions):
+    """Evaluates what makes an instance of a class."""
+
+    def invoke(
+        self, function: Function, receiver: Value, arguments: Arguments, site: Site
+    ) -> Value:
+        raise NotImplementedError
+
+    def escape(self, arguments: Arguments, site: Site) -> Unknown:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        self.launches: list[Launch] = []
+        self.flaws: list[Flaw] = []
+        self.active: list[ast.AST] = []
+        self.via_cli = False
+        self.accepts: Value = None
+
+    def preset(self, preset: Preset, arguments: Arguments, site: Site) -> Value:
+        """Run the real class method of the runtime, with a class that only takes notes."""
+        method = getattr(preset.cls, preset.name)
+        function = getattr(method, "__func__", None)
+        if function is None or getattr(method, "__self__", None) is not preset.cls:
+            return self.escape(arguments, site)
+        passed: dict[str, Value] = {}
+
+        def collect(**options: Value) -> Value:
+            passed.update(options)
+            return None
+
+        try:
+            function(collect, *arguments.positional, **arguments.keywords)
+        except TypeError:
+            return Unknown("does not fit its definition", site)
+        return self.build(preset.cls, arguments._replace(positional=[], keywords=passed), site)
+
+    def instantiate(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
+        if isinstance(cls, type):
+            return self.build(cls, arguments, site)
+        if is_trainer(cls):
+            return self.construct_trainer(cls, arguments, site)
+        init = self.initializer(cls)
+        if isinstance(init, Function):
+            record = Record(cls, site)
+            self.open_record(record, site)
+            self.invoke(init, record, arguments, site)
+            return record
+        if init is not None or why_open(cls) is not None:
+            return self.build(cls, arguments, site)
+        return Record(cls, site)
+
+    def initializer(self, cls: Class) -> "Function | Class | type | None":
+        """What initializes an instance: a written `__init__`, or the dataclass that has one."""
+        for base in linearize(cls):
+            if isinstance(base, type):
+                return base
+            if isinstance(base, Class):
+                if isinstance(found := base.members.get("__init__"), Function):
+                    return found
+                if base.is_dataclass:
+                    return base
+        return None
+
+    def construct_trainer(self, cls: Class, arguments: Arguments, site: Site) -> Value:
+        record = Record(cls, site)
+        found = find_member(cls, "__init__")
+        if found is not None and isinstance(found[1], Function):
+            self.invoke(found[1], record, arguments, site)
+        else:
+            self.launch(cls, arguments, site)
+        return record
+
+    def launch(self, cls: Class, arguments: Arguments, site: Site) -> None:
+        given = [*arguments.positional[:1], *arguments.keywords.values()]
+        config: Value = next(
+            (value for value in given if isinstance(value, Record) and is_config(value.cls)), None
+        )
+        if config is None:
+            config = given[0] if given else Unknown("is given no configuration", site)
+        self.launches.append(Launch(cls, config, self.via_cli, self.accepts))
+
+    def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
+        """An instance of a dataclass: given fields, then defaults; refused where they clash."""
+        source = cls if isinstance(cls, type) else self.initializer(cls) or cls
+        fields = record_fields(source) if not isinstance(source, Function) else {}
+        record = Record(cls, site)
+        self.open_record(record, site)
+        names = [name for name, field in fields.items() if field.init]
+        keywords = dict(zip(names, arguments.positional, strict=False)) | arguments.keywords
+        for name, value in keywords.items():
+            if name in fields or record.opened is not None:
+                self.set_field(record, name, value, arguments.sites.get(name, site))
+            else:
+                self.flaws.append(_unknown_keyword(cls, name, list(fields), site, arguments))
+                record.flaws.append(self.flaws[-1])
+        for name, field in fields.items():
+            if name not in keywords:
+                value = arguments.open or self.default_of(field, site)
+                record.fields[name] = value
+                record.origins[name] = Origin(field.site or site, explicit=False)
+        self.finish(record, arguments, site)
+        return record
+
+    def set_field(self, record: Record, name: str, value: Value, site: Site) -> None:
+        record.fields[name] = value
+        record.origins[name] = Origin(site, explicit=True)
+
+    def finish(self, record: Record, arguments: Arguments, site: Site) -> None:
+        """What follows the generated `__init__`: validation."""
+        cls = record.cls
+        if isinstance(cls, type):
+            defaults = {field.name: field for field in record_fields(cls).values()}
+            for name, value in record.fields.items():
+                # A preset sets fields that its call does not name.
+                if name not in arguments.sites and literal(value):
+                    changed = value != defaults[name].default
+                    record.origins[name] = Origin(site, explicit=changed)
+            before = len(record.flaws)
+            judge(record, site, arguments.sites)
+            self.flaws += record.flaws[before:]
+            return
+        found = find_member(cls, "__post_init__")
+        if found is not None and isinstance(found[1], Function):
+            self.invoke(found[1], record, Arguments([], {}, {}), site)
+
+    def open_record(self, record: Record, site: Site) -> None:
+        why = why_open(record.cls) if isinstance(record.cls, Class) else None
+        if why is not None and parameter_class(record.cls) is None:
+            record.opened = Unknown(f"is not decidable: {why}", site)
+
+    def default_of(self, field: Field, site: Site) -> Value:
+        if field.factory is not None:
+            if callable(field.factory):
+                return lift(field.factory(), site)
+            return self.call(field.factory, Arguments([], {}, {}), field.site or site)
+        if field.required:
+            return Unknown("is not given", site)
+        return field.default
+
+    def call_inherited(self, callee: Inherited, arguments: Arguments, site: Site) -> Value:
+        """A call of `super().method(...)` that leaves the project."""
+        record = callee.receiver
+        if callee.name == "__init__" and isinstance(record, Record):
+            cls = record.cls
+            if isinstance(cls, Class) and any(map(is_runtime_trainer, linearize(cls))):
+                self.launch(cls, arguments, site)
+            elif (base := parameter_class(cls)) is not None:
+                built = self.build(base, arguments, site)
+                if isinstance(built, Record):
+                    record.fields |= built.fields
+                    record.origins |= built.origins
+                    record.flaws += built.flaws
+            return None
+        if callee.name == "__post_init__":
+            return None
+        return Unknown("is outside the project", site)
+
+
+def _unknown_keyword(
+    cls: "Class | type", name: str, fields: list[str], site: Site, arguments: Arguments
+) -> Flaw:
+    from difflib import get_close_matches
+
+    shown = cls.__name__ if isinstance(cls, type) else cls.name
+    near = get_close_matches(name, fields, n=1)
+    undecorated = isinstance(cls, Class) and not cls.is_dataclass and name in cls.annotations
+    if undecorated:
+        remedy = f"Decorate {shown} with @dataclass(kw_only=True)."
+    elif near:
+        remedy = f"Write {near[0]}."
+    elif isinstance(cls, Class):
+        remedy = f"Add the field to {shown}, or leave it out."
+    else:
+        remedy = f"The fields of {shown} are {', '.join(fields)}."
+    fact = f"{shown} has no field {name}."
+    return Flaw("DT107", fact, remedy, arguments.sites.get(name, site))

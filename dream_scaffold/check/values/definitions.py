@@ -1,0 +1,180 @@
+"""Definitions: functions, classes, decorators, imports."""
+
+import ast
+
+from ..source import Module
+from .calls import Calls
+from .domain import (
+    Arguments,
+    Bound,
+    Class,
+    External,
+    Function,
+    Namespace,
+    Origin,
+    Record,
+    Scope,
+    Site,
+    Unknown,
+    Value,
+)
+
+TRANSPARENT = ("torch", "dream_trainer", "typing", "typing_extensions", "functools", "abc")
+"""Foreign packages whose decorators leave a function callable as it was."""
+
+
+class Definitions(Calls):
+    """Carries out the statements that bind functions, classes and modules to names."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.scopes: dict[str, Scope] = {}
+        self.classes: list[Class] = []
+        self.imports: dict[str, list[Module]] = {}
+        """Path of a module -> the project's modules that it imports."""
+
+    def execute(self, node: ast.stmt, scope: Scope) -> None:
+        raise NotImplementedError
+
+    def module_scope(self, module: Module, name: str | None = None) -> Scope:
+        raise NotImplementedError
+
+    def namespace(self, module: Module) -> Namespace:
+        return Namespace(module, self.module_scope(module))
+
+    def assign_attribute(self, target: Value, name: Value, value: Value, site: Site) -> None:
+        if isinstance(target, Record):
+            if isinstance(name, str):
+                target.fields[name] = value
+                target.origins[name] = Origin(site, explicit=True)
+            else:
+                target.forget(Unknown("may be changed here", site))
+        elif isinstance(target, Class):
+            if isinstance(name, str):
+                target.members[name] = value
+            else:
+                target.opened = "a member of it is set by a name that is not decidable"
+        elif isinstance(target, Namespace) and isinstance(name, str):
+            target.scope.names[name] = value
+
+    # Imports.
+
+    def import_modules(self, node: ast.Import, scope: Scope) -> None:
+        for alias in node.names:
+            first = alias.name.partition(".")[0]
+            found = self.sources.resolve(alias.name, scope.module)
+            value = self.imported(found, scope)
+            if alias.asname is None and first != alias.name:
+                value = self.imported(self.sources.resolve(first, scope.module), scope)
+            scope.names[alias.asname or first] = value
+
+    def import_names(self, node: ast.ImportFrom, scope: Scope) -> None:
+        found = self.sources.resolve(node.module or "", scope.module, node.level)
+        module = self.imported(found, scope)
+        for alias in node.names:
+            if alias.name == "*":
+                self.import_all(module, scope)
+            elif isinstance(module, Namespace):
+                value = self.member(module, alias.name)
+                if isinstance(value, Namespace):
+                    self.note_import(value.module, scope)
+                scope.names[alias.asname or alias.name] = value
+            elif isinstance(module, External):
+                value = self.external(f"{module.name}.{alias.name}")
+                scope.names[alias.asname or alias.name] = value
+
+    def imported(self, found: Module | str, scope: Scope) -> Value:
+        if isinstance(found, str):
+            return External(found)
+        self.note_import(found, scope)
+        return self.namespace(found)
+
+    def note_import(self, module: Module, scope: Scope) -> None:
+        modules = self.imports.setdefault(scope.module.path, [])
+        if module not in modules:
+            modules.append(module)
+
+    def import_all(self, module: Value, scope: Scope) -> None:
+        if isinstance(module, External):
+            scope.stars.append(module.name)
+        elif isinstance(module, Namespace):
+            exported = module.scope.names.get("__all__")
+            names = (
+                exported
+                if isinstance(exported, (list, tuple))
+                else [name for name in module.scope.names if not name.startswith("_")]
+            )
+            scope.stars += module.scope.stars
+            for name in names:
+                if isinstance(name, str):
+                    scope.names[name] = self.member(module, name)
+
+    # Definitions.
+
+    def define(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        function = Function(node, scope.enclosing, self.defaults(node.args, scope))
+        value: Value = function
+        for decorator in reversed(node.decorator_list):
+            value = self.decorate(decorator, value, scope)
+        scope.names[node.name] = value
+
+    def decorate(self, node: ast.expr, value: Value, scope: Scope) -> Value:
+        callee = node.func if isinstance(node, ast.Call) else node
+        decorator = self.evaluate(callee, scope)
+        function = value.function if isinstance(value, Bound) else value
+        if isinstance(decorator, External) and isinstance(function, Function):
+            kind = decorator.last
+            if decorator.name.startswith("builtins.") or kind == "cached_property":
+                function.kind = "property" if kind == "cached_property" else kind
+            elif kind == "abstractmethod":
+                function.abstract = True
+            elif decorator.name.split(".")[0] not in TRANSPARENT:
+                function.opaque = True
+            return value
+        is_accessor = isinstance(node, ast.Attribute) and node.attr in ("setter", "deleter")
+        if isinstance(value, Function) and is_accessor:
+            return scope.names.get(value.name, value)
+        if isinstance(decorator, Unknown):
+            if isinstance(function, Function):
+                function.opaque = True
+            return value
+        site = Site(scope.module, node)
+        applied = self.evaluate(node, scope)
+        result = self.call(applied, Arguments([value], {}, {}), site)
+        if isinstance(result, (Function, Bound, Class)):
+            return result
+        if isinstance(function, Function):
+            function.opaque = True
+        elif isinstance(value, Class):
+            value.opened = f"@{ast.unparse(node)} may change it"
+        return value
+
+    def define_class(self, node: ast.ClassDef, scope: Scope) -> None:
+        bases = [self.evaluate(base, scope) for base in node.bases]
+        body = Scope(scope.module, scope)
+        body.is_class = True
+        cls = Class(node, bases, body)
+        self.classes.append(cls)
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                cls.annotations[statement.target.id] = statement.annotation
+            self.execute(statement, body)
+        for member in cls.members.values():
+            if isinstance(member, Function) and member.owner is None:
+                member.owner = cls
+        value: Value = cls
+        for decorator in reversed(node.decorator_list):
+            value = self.decorate_class(decorator, value, scope)
+        scope.names[node.name] = value
+
+    def decorate_class(self, node: ast.expr, value: Value, scope: Scope) -> Value:
+        callee = self.evaluate(node.func if isinstance(node, ast.Call) else node, scope)
+        if isinstance(value, Class) and isinstance(callee, External):
+            if callee.last == "dataclass":
+                value.is_dataclass = True
+                for keyword in node.keywords if isinstance(node, ast.Call) else []:
+                    value.kw_only |= keyword.arg == "kw_only"
+            elif callee.name.split(".")[0] not in TRANSPARENT:
+                value.opened = f"@{callee.name} may change it"
+            return value
+        return self.decorate(node, value, scope)

@@ -1,0 +1,312 @@
+"""What the evaluation of configurations understands, form by form.
+
+Each project has one configuration, written in another way, that asks for
+`apply_fully_shard` and not for `apply_compile`, unless the test says otherwise.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from small_projects import codes, hooks
+
+from dream_scaffold.check import Result
+
+Check = Callable[..., Result]
+
+CONFIG = """
+--- config.py
+from dataclasses import dataclass, field, replace
+from dream_trainer import DreamTrainerConfig
+from dream_trainer.configs import DeviceParameters, TrainingParameters
+
+@dataclass(kw_only=True)
+class Config(DreamTrainerConfig):
+    batch_size: int = 8
+
+def fsdp_config() -> Config:
+    return Config(device_parameters=DeviceParameters.FSDP(compile_model=False))
+"""
+LAUNCH = """
+def main(config):
+    Complete(config).fit()
+
+if __name__ == "__main__":
+    cli(main, fsdp_config())
+"""
+SHARDED = {"apply_fully_shard": "required"}
+
+IMPORTS = {
+    "from": f"from config import fsdp_config\n{LAUNCH}{CONFIG}",
+    "alias": "from config import fsdp_config as chosen\n"
+    + LAUNCH.replace("fsdp_config", "chosen")
+    + CONFIG,
+    "module": f"import config\n{LAUNCH.replace('fsdp_config', 'config.fsdp_config')}{CONFIG}",
+    "module alias": f"import config as c\n{LAUNCH.replace('fsdp_config', 'c.fsdp_config')}{CONFIG}",
+    "star": f"from config import *\n{LAUNCH}{CONFIG}",
+    "star with __all__": f"from config import *\n{LAUNCH}{CONFIG}__all__ = ['fsdp_config']\n",
+    "relative": f"from .config import fsdp_config\n{LAUNCH}{CONFIG}",
+    "package": "from configs.sharded import fsdp_config\n"
+    + LAUNCH
+    + CONFIG.replace("config.py", "configs/sharded.py")
+    + "--- configs/__init__.py\n",
+    "folder without __init__": "from configs.sharded import fsdp_config\n"
+    + LAUNCH
+    + CONFIG.replace("config.py", "configs/sharded.py"),
+    "re-export": "from configs import fsdp_config\n"
+    + LAUNCH
+    + CONFIG.replace("config.py", "configs/sharded.py")
+    + "--- configs/__init__.py\nfrom .sharded import fsdp_config\n",
+    "dotted": "import configs.sharded\n"
+    + LAUNCH.replace("fsdp_config", "configs.sharded.fsdp_config")
+    + CONFIG.replace("config.py", "configs/sharded.py")
+    + "--- configs/__init__.py\n",
+    "submodule by from": "from configs import sharded\n"
+    + LAUNCH.replace("fsdp_config", "sharded.fsdp_config")
+    + CONFIG.replace("config.py", "configs/sharded.py")
+    + "--- configs/__init__.py\n",
+    "try": "try:\n    from config import fsdp_config\nexcept ImportError:\n"
+    f"    from .config import fsdp_config\n{LAUNCH}{CONFIG}",
+    "try, first is foreign": "try:\n    from installed import fsdp_config\n"
+    f"except ImportError:\n    from config import fsdp_config\n{LAUNCH}{CONFIG}",
+    "in the function": LAUNCH.replace(
+        "    cli(main", "    from config import fsdp_config\n    cli(main"
+    )
+    + CONFIG,
+    "import cycle": f"from config import fsdp_config\n{LAUNCH}{CONFIG}import train\n",
+    "type checking": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+    f"    from config import Config\nfrom config import fsdp_config\n{LAUNCH}{CONFIG}",
+}
+
+
+@pytest.mark.parametrize("text", IMPORTS.values(), ids=IMPORTS)
+def test_imports(project: Check, text: str) -> None:
+    assert hooks(project(text), "fsdp_config") == SHARDED
+
+
+LAUNCHES = {
+    "called": "cli(main, fsdp_config())",
+    "factory": "cli(main, fsdp_config)",
+    "keywords": "cli(main=main, config=fsdp_config)",
+    "mapping": 'cli(main, {"fsdp": fsdp_config})',
+    "mapping of instances": 'cli(main, {"fsdp": fsdp_config()})',
+    "without cli": "main(fsdp_config())",
+    "trainer": "Complete(fsdp_config()).fit()",
+    "trainer by keyword": "Complete(config=fsdp_config()).fit()",
+    "variable": "chosen = fsdp_config()\n    trainer = Complete(chosen)\n    trainer.fit()",
+    "lambda": "cli(lambda config: Complete(config).fit(), fsdp_config)",
+    "dict look-up": 'ALL = {"fsdp": fsdp_config}\n    main(ALL["fsdp"]())',
+    "entrypoint": "start()",
+    "entrypoint with argument": "entrypoint(main)(fsdp_config())",
+    "with": "with something() as x:\n        main(fsdp_config())",
+    "try": "try:\n        main(fsdp_config())\n    finally:\n        pass",
+    "foreign caller": "torch.multiprocessing.spawn(start)",
+    "partial": "from functools import partial\n    partial(main, fsdp_config())()",
+}
+
+
+@pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
+def test_launches(project: Check, launch: str) -> None:
+    result = project(
+        "import torch\nfrom config import fsdp_config\n"
+        + LAUNCH.replace("cli(main, fsdp_config())", launch).replace(
+            "if __name__", "@entrypoint\ndef start():\n    main(fsdp_config())\n\nif __name__"
+        )
+        + CONFIG
+    )
+    assert hooks(result, "fsdp_config") == SHARDED
+
+
+BODIES = {
+    "local variable": "device = DeviceParameters.FSDP(compile_model=False)\n"
+    "    return Config(device_parameters=device)",
+    "replace": "base = Config(device_parameters=DeviceParameters.FSDP())\n"
+    "    device = replace(base.device_parameters, compile_model=False)\n"
+    "    return replace(base, device_parameters=device)",
+    "deepcopy": "import copy\n    base = Config(device_parameters=DeviceParameters.FSDP())\n"
+    "    mine = copy.deepcopy(base)\n    mine.device_parameters.compile_model = False\n"
+    "    return mine",
+    "helper with arguments": "return make(2 - 2, shard='auto')",
+    "helper with defaults": "return make(shard='auto')",
+    "keyword dict": "common = {'compile_model': False}\n"
+    "    return Config(device_parameters=DeviceParameters.FSDP(**common))",
+    "merged dict": "common = dict(compile_model=True) | {'compile_model': False}\n"
+    "    return Config(device_parameters=DeviceParameters.FSDP(**common))",
+    "nested dict": "return Config(**{'device_parameters': DeviceParameters.FSDP(**COMMON)})",
+    "mutation": "config = Config(device_parameters=DeviceParameters.FSDP())\n"
+    "    config.device_parameters.compile_model = False\n    return config",
+    "assignment of a part": "config = Config()\n"
+    "    config.device_parameters = DeviceParameters.FSDP(compile_model=False)\n"
+    "    return config",
+    "setattr": "config = Config(device_parameters=DeviceParameters.FSDP())\n"
+    "    setattr(config.device_parameters, 'compile_model', False)\n    return config",
+    "loop of setattr": "config = Config(device_parameters=DeviceParameters.FSDP())\n"
+    "    for name, value in {'compile_model': False}.items():\n"
+    "        setattr(config.device_parameters, name, value)\n    return config",
+    "constant": "return Config(device_parameters=DeviceParameters.FSDP(compile_model=COMPILE))",
+    "expression": "return Config(device_parameters=DeviceParameters("
+    "dp_shard=2 ** 3 // 2, compile_model=not (1 < 2 <= 3 and 'a' in ['a'])))",
+    "conditional": "return Config(device_parameters=DeviceParameters.FSDP("
+    "compile_model=False if NODES > 1 else True))",
+    "branch": "if NODES == 2:\n        return make(shard='auto')\n    return Config()",
+    "match": "match NODES:\n        case 1:\n            return Config()\n"
+    "        case 2 | 3:\n            return make(shard='auto')\n    return Config()",
+    "while": "n = 1\n    while n < 4:\n        n *= 2\n    return make(shard=n)",
+    "comprehension": "return make(shard=[n * n for n in (1, 2) if n > 1][0])",
+    "method of a dict": "return make(shard={'a': 4}.get('a', 1))",
+    "class method": "return Presets.sharded()",
+    "static method": "return Presets.plain()",
+    "default factory": "return Sharded()",
+    "inherited default": "return Child(batch_size=2)",
+    "__post_init__": "return Fixed(device_parameters=DeviceParameters.FSDP())",
+    "__init__": "return Written('auto')",
+    "inner function": "def inner(compile_model):\n        return Config(device_parameters="
+    "DeviceParameters.FSDP(compile_model=compile_model))\n    return inner(False)",
+    "partial": "from functools import partial\n    return partial(make, shard='auto')()",
+    "cast": "from typing import cast\n    return cast(Config, make(shard=8))",
+    "unpacking": "(a, b), *rest = (False, 4), 1, 2\n    return make(a, shard=b)",
+    "walrus": "return make(shard=(n := 4))",
+    "raise guard": "import torch\n    if not torch.cuda.is_available():\n"
+    "        raise RuntimeError('no')\n    return make(shard=2)",
+    "print guard": "import os\n    if os.environ.get('DEBUG'):\n        print('x')\n"
+    "    return make(shard=2)",
+    "decorated": "return cached()",
+    "try": "try:\n        return make(shard=2)\n    except Exception:\n        raise",
+    "dtype": "import torch\n    return Config(device_parameters=DeviceParameters.FSDP("
+    "param_dtype=torch.bfloat16, compile_model=False))",
+    "callbacks": "from dream_trainer import callbacks\n    return Config("
+    "callbacks=[callbacks.ProgressBar()], device_parameters=DeviceParameters.FSDP("
+    "compile_model=False))",
+}
+EXTRAS = """
+import functools
+from config import Config
+from dream_trainer.configs import DeviceParameters
+from dataclasses import dataclass, field, replace
+
+COMPILE = False
+NODES = 2
+COMMON = {"compile_model": False}
+
+def make(compile_model=False, *, shard=1) -> "Config":
+    return Config(
+        device_parameters=DeviceParameters(dp_shard=shard, compile_model=bool(compile_model))
+    )
+
+@functools.cache
+def cached() -> "Config":
+    return make(shard=4)
+
+class Presets:
+    @classmethod
+    def sharded(cls):
+        return cls.plain()
+
+    @staticmethod
+    def plain():
+        return make(shard="auto")
+
+@dataclass(kw_only=True)
+class Sharded(Config):
+    device_parameters: DeviceParameters = field(
+        default_factory=lambda: DeviceParameters.FSDP(compile_model=False)
+    )
+
+@dataclass(kw_only=True)
+class Child(Sharded):
+    lr: float = 1e-3
+
+@dataclass(kw_only=True)
+class Fixed(Config):
+    def __post_init__(self):
+        super().__post_init__()
+        self.device_parameters.compile_model = False
+
+class Written(Config):
+    def __init__(self, shard):
+        super().__init__(device_parameters=DeviceParameters(dp_shard=shard))
+        self.device_parameters.compile_model = False
+
+"""
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_factory_bodies(project: Check, body: str) -> None:
+    factory = f"{EXTRAS}def chosen():\n    {body}\n{LAUNCH.replace('fsdp_config', 'chosen')}"
+    result = project(factory + CONFIG)
+    assert hooks(result, "chosen") == SHARDED
+    assert [c for c in codes(result, "error") if c != "DT201"] == []
+
+
+UNDECIDED = {
+    "environment": "os.environ.get('C') == '1'",
+    "environment item": "os.environ['C']",
+    "foreign function": "requests.get('c').ok",
+    "file": "open('c').read() == '1'",
+    "argument": "sys.argv[1]",
+    "unknown and": "os.environ.get('C') and True",
+    "undefined name": "not_defined",
+    "foreign attribute": "torch.cuda.is_available()",
+}
+
+
+@pytest.mark.parametrize("expression", UNDECIDED.values(), ids=UNDECIDED)
+def test_an_undecided_field_makes_its_hook_possible(project: Check, expression: str) -> None:
+    result = project(
+        "import os, sys, torch, requests\n\ndef some_config():\n"
+        "    return DreamTrainerConfig(device_parameters=DeviceParameters.FSDP("
+        f"compile_model={expression}))",
+        verbose=True,
+    )
+    assert hooks(result, "some_config") == {
+        "apply_compile": "possible",
+        "apply_fully_shard": "required",
+    }
+    assert codes(result, "error") == ["DT201"]
+    assert sorted(codes(result, "info")) == ["DT002", "DT201"]
+
+
+BRANCHES = {
+    "if": "if os.environ.get('BIG'):\n        return FSDP()\n    return ONE()",
+    "if assigned": "device = ONE()\n    if os.environ.get('BIG'):\n        device = FSDP()\n"
+    "    return device",
+    "if expression": "return FSDP() if len(sys.argv) > 2 else ONE()",
+    "mutation under if": "device = ONE()\n    if os.environ.get('BIG'):\n"
+    "        device.dp_shard = 4\n    return device",
+    "unknown degree": "return DeviceParameters(dp_shard=int(os.environ['N']), compile_model=False)",
+    "unknown loop": "device = ONE()\n    for x in sys.argv:\n        device.dp_shard = 4\n"
+    "    return device",
+    "match": "match sys.argv[1]:\n        case 'big':\n            return FSDP()\n"
+    "        case _:\n            return ONE()",
+}
+
+
+@pytest.mark.parametrize("body", BRANCHES.values(), ids=BRANCHES)
+def test_an_undecided_branch_makes_its_hook_possible(project: Check, body: str) -> None:
+    result = project(
+        "import os, sys\n\ndef FSDP():\n    return DeviceParameters.FSDP(compile_model=False)\n\n"
+        "def ONE():\n    return DeviceParameters.SINGLE_DEVICE(compile_model=False)\n\n"
+        f"def device():\n    {body}\n\n"
+        "def some_config():\n    return DreamTrainerConfig(device_parameters=device())"
+    )
+    assert hooks(result, "some_config") == {"apply_fully_shard": "possible"}
+    assert codes(result, "error") == []
+
+
+def test_what_foreign_code_may_have_changed_is_undecided(project: Check) -> None:
+    result = project(
+        "import hydra\n\ndef some_config():\n    config = DreamTrainerConfig()\n"
+        "    hydra.apply(config)\n    return config"
+    )
+    assert set(hooks(result, "some_config").values()) == {"possible"}
+    assert codes(result, "error") == []
+
+
+@pytest.mark.parametrize("names", ["self.names", "open('names')"])
+def test_setattr_by_an_unknown_name_forgets_the_record(project: Check, names: str) -> None:
+    result = project(
+        "import sys\n\ndef some_config():\n    config = DreamTrainerConfig()\n"
+        "    for item in sys.argv:\n        name, value = item.split('=')\n"
+        "        setattr(config.device_parameters, name, value)\n    return config"
+    )
+    assert hooks(result, "some_config")["apply_compile"] == "possible"
+    assert codes(result, "error") == []
