@@ -1,6 +1,7 @@
 """What all tests share: a clean process world, a pretended one, and real ones under torchrun."""
 
 import contextlib
+import functools
 import gc
 import os
 import signal
@@ -52,6 +53,19 @@ def close_process_group() -> None:
     if dist.is_initialized():
         gc.collect()
         dist.destroy_process_group()
+        forget_meshes()
+
+
+def forget_meshes() -> None:
+    """Empty DTensor's caches: they hold meshes, and with them the rank of an earlier world."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    propagator.propagate_op_sharding.cache.cache_clear()
+    torch._C._clear_DTensor_sharding_propagator_cache()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -79,20 +93,21 @@ def fake_world(
 @pytest.fixture
 def torchrun(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`torchrun(nproc, script, *args, cwd=, timeout=)` runs a script on real processes."""
+    return functools.partial(run_torchrun, cwd=tmp_path)
 
-    def run(
-        nproc: int,
-        script: Path | str,
-        *args: object,
-        cwd: Path | None = None,
-        timeout: float = 120,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[str]:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command = [*launcher, f"--nproc-per-node={nproc}", str(script), *map(str, args)]
-        return run_bounded(command, cwd=cwd or tmp_path, timeout=timeout, env=env)
 
-    return run
+def run_torchrun(
+    nproc: int,
+    script: Path | str,
+    *args: object,
+    cwd: Path,
+    timeout: float = 120,
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """The same for fixtures of a wider scope."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launcher, f"--nproc-per-node={nproc}", str(script), *map(str, args)]
+    return run_bounded(command, cwd=cwd, timeout=timeout, env=env)
 
 
 def run_bounded(

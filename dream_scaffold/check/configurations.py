@@ -196,13 +196,15 @@ def _problems(
     candidate: Candidate, trainer: str, place: Place, defined: frozenset[str], opened: str | None
 ) -> Iterator[HookProblem]:
     """What `contract.problems` says, surely if it says so of every layout."""
-    found: dict[tuple[str, str | None], list[tuple[contract.Problem, Layout]]] = {}
+    found: dict[tuple[str, str], list[tuple[contract.Problem, Layout]]] = {}
     for layout in candidate.layouts:
         for problem in contract.problems(layout.parameters, layout.degrees, defined, trainer):
             if problem.code != "DT206":
-                found.setdefault((problem.code, problem.hook), []).append((problem, layout))
-    for (code, hook), hits in found.items():
+                key = (problem.code, problem.hook or problem.fact)
+                found.setdefault(key, []).append((problem, layout))
+    for hits in found.values():
         problem, layout = hits[0]
+        hook = problem.hook
         names = [
             name
             for name in (*configs.AXES.values(), *FEATURES)
@@ -216,7 +218,7 @@ def _problems(
             message = f"{problem.fact} It may still come from elsewhere: {opened}."
         where = notes[0].place if hook is None and notes else place
         match = Match(where, message, problem.remedy, certain, candidate.name, notes)
-        yield HookProblem(code=code, hook=hook, match=match)
+        yield HookProblem(code=problem.code, hook=hook, match=match)
 
 
 def _mentions(fact: str, setting: str) -> bool:

@@ -10,7 +10,7 @@ from .methods import abstract_methods, mentioned_names, read_methods
 from .source import Module, Sources
 from .values.classes import derives, is_config, is_trainer, linearize, why_open
 from .values.construction import Launch
-from .values.domain import Class, Function, Record, Scope, Unknown, Value
+from .values.domain import Arguments, Class, Function, Record, Scope, Unknown, Value
 from .values.explore import Outcome, explore
 from .values.statements import Interpreter
 
@@ -45,8 +45,8 @@ class Program:
             if module in run.scopes:
                 yield run.scopes[module]
 
-    def call(self, function: Function) -> list[Outcome]:
-        """What a factory returns, on every path."""
+    def call(self, function: Function, main: Function | None) -> list[Outcome]:
+        """What a factory returns, on every path, and `main` makes of it."""
         path, name = function.site.module.path, function.name
         node = function.node
 
@@ -54,13 +54,15 @@ class Program:
             is_main = path == self.module.path
             scope = run.module_scope(function.site.module, "__config__" if is_main else None)
             found = scope.names.get(name)
-            return run.call_factory(found) if _is_node(found, node) else Unknown("is replaced")
+            if not isinstance(found, Function) or found.node is not node:
+                return Unknown("is replaced")
+            value = run.invoke(found, None, Arguments([], {}, {}), found.site)
+            if main is not None and isinstance(value, Record):
+                scope = run.module_scope(main.site.module, "__config__")
+                run.call(scope.names.get(main.name), Arguments([value], {}, {}), main.site)
+            return value
 
         return list(explore(self.sources, start))
-
-
-def _is_node(value: Value, node: ast.AST) -> bool:
-    return isinstance(value, Function) and value.node is node
 
 
 class Reader:
@@ -142,7 +144,7 @@ class Reader:
     def _candidates(self, cls: Class, program: Program) -> list[Candidate]:
         """Every configuration that reaches `cls`: those launched with it, then the others."""
         candidates: dict[object, Candidate] = {}
-        accepted = _restriction(cls, program)
+        main: Function | None = None
         elsewhere: set[object] = set()
         for other in self.programs:
             for launch in other.launches:
@@ -154,11 +156,11 @@ class Reader:
                     if launch.config not in candidate.values:
                         candidate.values.append(launch.config)
                     candidate.launched = True
-                    candidate.via_cli |= launch.via_cli
-                    accepted = accepted or launch.accepts
+                    candidate.via_cli |= launch.main is not None
+                    main = main or launch.main
                 else:
                     self._add_unknown_launch(launch)
-        for key, candidate in self._reachable(cls, program, accepted):
+        for key, candidate in self._reachable(cls, program, main):
             if key not in elsewhere:
                 candidates.setdefault(key, candidate)
         any_launched = any(candidate.launched for candidate in candidates.values())
@@ -177,18 +179,19 @@ class Reader:
             self.faults.append(Fault("DT002", Match(config.site.place, why)))
 
     def _reachable(
-        self, cls: Class, program: Program, accepted: Value
+        self, cls: Class, program: Program, main: Function | None
     ) -> Iterator[tuple[object, Candidate]]:
         """Factories and instances in the script, the trainer's module and what they import."""
         paths = dict.fromkeys([program.module.path, cls.site.module.path])
         seen: set[object] = set()
+        accepted = _restriction(cls, main, program)
         for scope in [scope for path in paths for scope in program.scopes(path)]:
             for name, value in scope.names.items():
                 if name.startswith("_") or _key(value) in seen:
                     continue
                 if isinstance(value, Function) and _may_be_factory(value, program):
                     seen.add(_key(value))
-                    values = [outcome.value for outcome in program.call(value)]
+                    values = [outcome.value for outcome in program.call(value, main)]
                     records = [value for value in values if _is_config(value)]
                     if records and all(_fits(record, accepted) for record in records):
                         place = value.site.module.name_place(value.node)  # type: ignore[arg-type]
@@ -273,7 +276,7 @@ def _may_be_factory(function: Function, program: Program) -> bool:
     return isinstance(returned, Unknown)
 
 
-def _restriction(cls: Class, program: Program) -> Value:
+def _restriction(cls: Class, main: Function | None, program: Program) -> Value:
     """The class of configuration that a trainer's annotations ask for, if they do."""
     run = program.outcomes[0].run
     for base in linearize(cls):
@@ -287,6 +290,9 @@ def _restriction(cls: Class, program: Program) -> Value:
             annotation = found[0] if found else None
         if annotation is not None:
             return run.annotation(annotation, base.scope)
+    parameters = main.node.args.args[:1] if main is not None else []
+    if main is not None and parameters and parameters[0].annotation is not None:
+        return run.annotation(parameters[0].annotation, main.scope)
     return None
 
 

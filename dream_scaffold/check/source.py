@@ -233,7 +233,8 @@ def project_root(folder: str) -> str | None:
 def _roots(folder: str) -> Iterator[str]:
     top = project_root(folder)
     if top is None:
-        top = folder
+        here = os.getcwd()
+        top = here if folder.startswith(os.path.join(here, "")) else folder
         while os.path.isfile(os.path.join(top, "__init__.py")):
             top = os.path.dirname(top)
     yield folder

@@ -5,6 +5,7 @@ where it belongs. In a folder that exists, files are moved one by one, and a fai
 moves all of them back.
 """
 
+import filecmp
 import os
 import shutil
 import signal
@@ -59,7 +60,7 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def put(project: Path, target: Path) -> list[str]:
-    """Move a finished project to `target`; return the files that it replaced there.
+    """Move a finished project to `target`; return the files there that it changed.
 
     `project` lies in the staging folder of `target`, which also keeps what is replaced
     until all is done.
@@ -69,20 +70,21 @@ def put(project: Path, target: Path) -> list[str]:
             raise DreamError(f"{target} appeared meanwhile.", "Choose another path.")
         os.rename(project, target)
         return []
-    replaced: list[str] = []
+    changed: list[str] = []
     backup = project.with_name("replaced")
     backup.mkdir()
     with uninterrupted(), ExitStack() as undo:
-        for source, place in _moves(project, target):
+        for number, (source, place) in enumerate(_moves(project, target)):
             if os.path.lexists(place):
-                kept = backup / str(len(replaced))
-                replaced.append(str(place.relative_to(target)))
+                if place.is_symlink() or not filecmp.cmp(source, place, shallow=False):
+                    changed.append(place.relative_to(target).as_posix())
+                kept = backup / str(number)
                 os.rename(place, kept)
                 undo.callback(os.rename, kept, place)
             os.rename(source, place)
             undo.callback(os.rename, place, source)
         undo.pop_all()
-    return replaced
+    return changed
 
 
 def _moves(project: Path, target: Path) -> Iterator[tuple[Path, Path]]:

@@ -4,6 +4,9 @@ import shlex
 
 from .new import Created
 
+LISTED = 8
+"""Replaced files named one by one; of more, the number is given."""
+
 
 def describe(created: Created, path: str) -> str:
     """The tree, what became of the commit, and the commands to run next.
@@ -14,6 +17,11 @@ def describe(created: Created, path: str) -> str:
     commands = [*enter, created.options.launch, "dream check"]
     blocks = [created.tree, f"{created.git}\n{created.check}"]
     if created.replaced:
-        blocks.append(f"Replaced: {', '.join(created.replaced)}.")
+        blocks.append(f"Replaced: {_listed(created.replaced)}.")
     blocks.append("\n".join(["Next:", *(f"  {command}" for command in commands)]))
     return "\n\n".join(blocks)
+
+
+def _listed(names: list[str]) -> str:
+    more = [f"{len(names) - LISTED} more"] if len(names) > LISTED else []
+    return ", ".join([*names[:LISTED], *more])

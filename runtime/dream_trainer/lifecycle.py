@@ -1,6 +1,7 @@
 """How a trainer comes to life. `set_up` is the order; the rest are its steps."""
 
 import inspect
+import os
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -154,13 +155,24 @@ def raise_on_problems(trainer: "BaseTrainer") -> None:
         cls.__name__,
     )
     if found:
-        place = f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
         text = "\n".join(f"{problem} [{problem.code}]" for problem in found)
-        raise HookError(text, f"\n  --> {place}, class {cls.__name__}")
+        raise HookError(text, _place(cls))
+
+
+def _place(cls: type) -> str:
+    """Where `cls` is defined, as a line to put below a message; empty for no file."""
+    try:
+        place = f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):  # Typed into an interpreter.
+        return ""
+    return f"\n  --> {place}, class {cls.__name__}"
 
 
 def name_run() -> str:
-    """A readable name for a run: when it began, and a part that keeps two apart."""
+    """torchrun's `--rdzv-id` where one was given, else when it began and a part of chance."""
+    given = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    if given != "none" and given.count("-") != 4:  # `--standalone` makes up a UUID.
+        return given
     return f"{time.strftime('%Y-%m-%d-%H%M')}-{secrets.token_hex(2)}"
 
 

@@ -11,6 +11,9 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from dream_trainer.configs import (
     AXES,
     Axes,
@@ -26,9 +29,6 @@ from dream_trainer.configs import (
     resolve_axes,
 )
 from dream_trainer.configs.device import Options
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.conftest import child_environment
 
 D = DeviceParameters

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from dream_trainer.configs import DeviceParameters, RunError
-from dream_trainer.materialize import FillCheck, materialize, named_tensors, raise_if_unsharded
-from dream_trainer.seeding import fingerprint
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from dream_trainer.configs import DeviceParameters, RunError
+from dream_trainer.materialize import FillCheck, materialize, named_tensors, raise_if_unsharded
+from dream_trainer.seeding import fingerprint
 from tests.runtime.tiny import FLOAT32, TinyTrainer, config, set_up
 
 CPU = torch.device("cpu")

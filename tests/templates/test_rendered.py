@@ -13,6 +13,7 @@ import pytest
 from permutations import PERMUTATIONS, text_files
 
 from dream_scaffold import resources
+from dream_scaffold.check import Options, check
 from dream_scaffold.project.options import MODES, RECIPES
 from dream_scaffold.project.render import called_hooks
 
@@ -56,6 +57,14 @@ def test_the_text_is_its_owners(projects: dict[str, Path], name: str) -> None:
         assert "\r" not in text, path
     comments = re.findall(r"# .*", (projects[name] / "train.py").read_text())
     assert len(comments) <= 10
+
+
+@pytest.mark.parametrize("name", PERMUTATIONS)
+def test_dream_check_finds_nothing(projects: dict[str, Path], name: str) -> None:
+    for ranks in (None, MODES[PERMUTATIONS[name].parallel].ranks):
+        only = f"{PERMUTATIONS[name].parallel}_config" if ranks else None
+        options = Options(paths=(str(projects[name]),), world_size=ranks, config=only)
+        assert check(options).findings == ()
 
 
 def changed(before: str, after: str) -> list[str]:

@@ -6,19 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-CHECKED = [
-    "lm-single",
-    "lm-ddp",
-    "lm-hsdp-compile",
-    "blank-single",
-    "blank-ddp",
-    "blank-fsdp-compile",
-]
-"""Every recipe and every hook, between them."""
+from permutations import PERMUTATIONS
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", PERMUTATIONS)
 def test_mypy_finds_nothing(
     projects: dict[str, Path], name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -2,7 +2,7 @@
 
 from ..hinge import configs
 from ..source import Module, Sources
-from .classes import find_member
+from .classes import find_member, parameter_class
 from .domain import (
     Arguments,
     Bound,
@@ -63,9 +63,8 @@ class Attributes:
             found = find_member(value, name)
             if found is not None:
                 return self.bind(found[1], value)
-            base = next((base for base in value.bases if isinstance(base, type)), None)
-            if base is not None:
-                return Preset(base, name) if callable(getattr(base, name, None)) else None
+            if callable(getattr(parameter_class(value), name, None)):
+                return Preset(value, name)
         if isinstance(value, type):
             if callable(getattr(value, name, None)):
                 return Preset(value, name)

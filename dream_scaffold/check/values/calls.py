@@ -24,15 +24,11 @@ from .domain import (
     Value,
     literal,
 )
-from .expressions import Generator
-from .foreign import FOREIGN, HARMLESS, PURE
+from .foreign import FOREIGN, HARMLESS, HARMLESS_PACKAGES, PURE
 from .operators import iterate, undecided
+from .signals import Exhausted, Generator, Raised, Signal
 
 DEEPEST_CALL = 24
-
-
-class Raised(Exception):
-    """The evaluated code raises."""
 
 
 class Calls(Construction):
@@ -47,13 +43,10 @@ class Calls(Construction):
                 return None
         if isinstance(node, ast.BinOp):
             node = node.left
-        return self.evaluate(node, scope.enclosing)
-
-    def call_factory(self, factory: Value) -> Value:
-        """What a factory of the project returns when it is given nothing."""
-        if not isinstance(factory, Function):
-            return Unknown()
-        return self.invoke(factory, None, Arguments([], {}, {}), factory.site)
+        try:
+            return self.evaluate(node, scope.enclosing)
+        except (Signal, Exhausted, RecursionError):
+            return None
 
     def run_function(self, function: Function, scope: Scope) -> Value:
         raise NotImplementedError
@@ -233,11 +226,13 @@ class Calls(Construction):
             return handler(self, arguments, site)
         if name.startswith("builtins.") and callee.last in HARMLESS:
             return Unknown(site=site)
-        if name.split(".")[0] in ("logging", "warnings", "os", "torch", "typing", "abc"):
+        if name.split(".")[0] in HARMLESS_PACKAGES:
             functions = [value for value in given if isinstance(value, (Function, Class))]
             # Their decorators hand back what they are given.
             if len(given) == 1 and functions and not arguments.keywords:
                 return functions[0]
+            if name.startswith("logging."):
+                return External(f"{name}()")
             return Unknown("is outside the project", site)
         return self.escape(arguments, site)
 
@@ -257,15 +252,17 @@ class Calls(Construction):
         given |= {str(name): value for name, value in arguments.keywords.items()}
         main = given.get("main")
         config = given.get("config", Unknown("is given no configuration", site))
-        if isinstance(main, Function) and main.node.args.args:
-            annotation = main.node.args.args[0].annotation
-            self.accepts = annotation and self.annotation(annotation, main.scope)
-        self.via_cli = True
-        for candidate in config.values() if isinstance(config, dict) else [config]:
+        named = config if isinstance(config, dict) else {None: config}
+        self.main = main if isinstance(main, Function) else None
+        for name, candidate in named.items():
             try:
                 if isinstance(candidate, (Function, Bound, Class, type, Partial, Preset)):
                     candidate = self.call(candidate, Arguments([], {}, {}), site)
+                if isinstance(candidate, Record) and name is not None:
+                    known = candidate.label
+                    if known is None or isinstance(known[1].node, ast.Lambda):
+                        candidate.label = (str(name), known[1] if known else candidate.site)
                 self.call(main, Arguments([candidate], {}, {}), site)
             except Raised:
                 continue
-        self.via_cli, self.accepts = False, None
+        self.main = None

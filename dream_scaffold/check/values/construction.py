@@ -38,9 +38,8 @@ class Launch(NamedTuple):
 
     trainer: Class
     config: Value
-    via_cli: bool
-    accepts: Value
-    """The class that `main` says its configuration has, if it does."""
+    main: Function | None
+    """The function that `cli()` called to that end, if it did."""
 
 
 class Construction(Expressions):
@@ -58,14 +57,15 @@ class Construction(Expressions):
         self.launches: list[Launch] = []
         self.flaws: list[Flaw] = []
         self.active: list[ast.AST] = []
-        self.via_cli = False
-        self.accepts: Value = None
+        self.main: Function | None = None
+        """What `cli()` has called."""
 
     def preset(self, preset: Preset, arguments: Arguments, site: Site) -> Value:
         """Run the real class method of the runtime, with a class that only takes notes."""
-        method = getattr(preset.cls, preset.name)
+        owner = parameter_class(preset.cls)
+        method = getattr(owner, preset.name)
         function = getattr(method, "__func__", None)
-        if function is None or getattr(method, "__self__", None) is not preset.cls:
+        if function is None or getattr(method, "__self__", None) is not owner:
             return self.escape(arguments, site)
         passed: dict[str, Value] = {}
 
@@ -116,13 +116,13 @@ class Construction(Expressions):
         return record
 
     def launch(self, cls: Class, arguments: Arguments, site: Site) -> None:
-        given = [*arguments.positional[:1], *arguments.keywords.values()]
+        given = [*arguments.positional, *arguments.keywords.values()]
         config: Value = next(
             (value for value in given if isinstance(value, Record) and is_config(value.cls)), None
         )
         if config is None:
             config = given[0] if given else Unknown("is given no configuration", site)
-        self.launches.append(Launch(cls, config, self.via_cli, self.accepts))
+        self.launches.append(Launch(cls, config, self.main))
 
     def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
         """An instance of a dataclass: given fields, then defaults; refused where they clash."""
@@ -152,21 +152,17 @@ class Construction(Expressions):
 
     def finish(self, record: Record, arguments: Arguments, site: Site) -> None:
         """What follows the generated `__init__`: validation."""
-        cls = record.cls
-        if isinstance(cls, type):
-            defaults = {field.name: field for field in record_fields(cls).values()}
-            for name, value in record.fields.items():
-                # A preset sets fields that its call does not name.
-                if name not in arguments.sites and literal(value):
-                    changed = value != defaults[name].default
-                    record.origins[name] = Origin(site, explicit=changed)
-            before = len(record.flaws)
-            judge(record, site, arguments.sites)
-            self.flaws += record.flaws[before:]
-            return
-        found = find_member(cls, "__post_init__")
+        for name, field in record_fields(record.cls).items():
+            # A preset sets fields that its call does not name.
+            value = record.fields.get(name)
+            if field.site is None and name not in arguments.sites and literal(value):
+                record.origins[name] = Origin(site, explicit=value != field.default)
+        found = find_member(record.cls, "__post_init__") if isinstance(record.cls, Class) else None
         if found is not None and isinstance(found[1], Function):
             self.invoke(found[1], record, Arguments([], {}, {}), site)
+        before = len(record.flaws)
+        judge(record, site, arguments.sites)
+        self.flaws += record.flaws[before:]
 
     def open_record(self, record: Record, site: Site) -> None:
         why = why_open(record.cls) if isinstance(record.cls, Class) else None

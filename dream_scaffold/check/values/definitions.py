@@ -17,6 +17,7 @@ from .domain import (
     Site,
     Unknown,
     Value,
+    shorten,
 )
 
 TRANSPARENT = ("torch", "dream_trainer", "typing", "typing_extensions", "functools", "abc")
@@ -146,7 +147,7 @@ class Definitions(Calls):
         if isinstance(function, Function):
             function.opaque = True
         elif isinstance(value, Class):
-            value.opened = f"@{ast.unparse(node)} may change it"
+            value.opened = f"@{shorten(node)} may change it"
         return value
 
     def define_class(self, node: ast.ClassDef, scope: Scope) -> None:

@@ -211,6 +211,8 @@ class Record:
 
     def forget(self, why: Unknown) -> None:
         """Anything may have been done to this record."""
+        if self.opened is why:
+            return
         self.opened = why
         for name, value in self.fields.items():
             if isinstance(value, Record):
@@ -234,7 +236,7 @@ class Arguments(NamedTuple):
 class Preset(NamedTuple):
     """A class method of a parameter class, such as `DeviceParameters.FSDP`."""
 
-    cls: type
+    cls: Class | type
     name: str
 
 
@@ -278,7 +280,10 @@ class FieldSpec(NamedTuple):
 
 def shorten(node: ast.AST) -> str:
     """The source of a node, short enough for a message."""
-    text = " ".join(ast.unparse(node).split())
+    try:
+        text = " ".join(ast.unparse(node).split())
+    except RecursionError:
+        return "..."
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..source import Sources
-from .calls import Raised
 from .domain import Unknown, Value
-from .expressions import Exhausted
+from .signals import Exhausted, Signal
 from .statements import Interpreter
 
 MOST_PATHS = 32
@@ -35,7 +34,7 @@ def explore(sources: Sources, start: Callable[[Interpreter], Value]) -> Iterator
         run.prepare()
         try:
             yield Outcome(start(run), run)
-        except Raised:
+        except Signal:
             pass
         except (Exhausted, RecursionError):
             yield Outcome(Unknown("is too long to follow"), run)

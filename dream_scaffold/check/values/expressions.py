@@ -20,16 +20,9 @@ from .domain import (
     truth,
 )
 from .operators import because, compare, iterate, operate, undecided
+from .signals import Exhausted, Generator
 
 BUILTINS = frozenset(dir(builtins))
-
-
-class Exhausted(Exception):
-    """Evaluation took more steps than any configuration is worth."""
-
-
-class Generator(Exception):
-    """The function being evaluated is a generator."""
 
 
 class Expressions(Attributes):
@@ -52,7 +45,7 @@ class Expressions(Attributes):
             ast.Call: self.call_node,
             ast.Tuple: lambda node, scope: self.items(node.elts, scope, tuple),
             ast.List: lambda node, scope: self.items(node.elts, scope, list),
-            ast.Set: lambda node, scope: self.items(node.elts, scope, set),
+            ast.Set: lambda node, scope: self.items(node.elts, scope, list),
             ast.Dict: self.mapping,
             ast.BinOp: self.binary,
             ast.UnaryOp: self.unary,
@@ -128,7 +121,7 @@ class Expressions(Attributes):
                 found += inner
             else:
                 found.append(self.evaluate(node, scope))
-        return kind(found) if kind is not set or literal(found) else Unknown("a set of objects")
+        return kind(found)
 
     def mapping(self, node: ast.Dict, scope: Scope) -> Value:
         found: dict[Value, Value] = {}

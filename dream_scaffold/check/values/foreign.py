@@ -23,6 +23,21 @@ from .operators import iterate
 HARMLESS = ("print", "repr", "len", "isinstance", "hasattr", "id", "vars", "type", "any", "all")
 """Builtins that change nothing they are given."""
 
+HARMLESS_PACKAGES = (
+    "abc",
+    "dataclasses",
+    "json",
+    "logging",
+    "os",
+    "pprint",
+    "rich",
+    "sys",
+    "torch",
+    "typing",
+    "warnings",
+)
+"""Packages whose functions leave configurations alone."""
+
 PURE: dict[str, Callable[..., object]] = {
     "builtins.int": int,
     "builtins.float": float,

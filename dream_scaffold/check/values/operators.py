@@ -64,13 +64,15 @@ METHODS = (
 
 def operate(op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope) -> Value:
     """A binary operator on literals, of bounded size."""
-    containers = isinstance(left, (list, tuple, dict)) and isinstance(right, type(left))
-    joins = containers and isinstance(op, (ast.Add, ast.BitOr))
+    sized = isinstance(left, (list, tuple, dict, str, bytes)) and isinstance(right, type(left))
+    joins = sized and isinstance(op, (ast.Add, ast.BitOr))
     if not joins and not (literal(left) and literal(right)):
         return because(left if isinstance(left, Unknown) else right, node, scope)
     if isinstance(op, (ast.Pow, ast.LShift)) and not (_small(left) and _small(right)):
         return undecided(node, scope, "is too large")
     if isinstance(op, ast.Mult) and not (_modest(left, right) or _modest(right, left)):
+        return undecided(node, scope, "is too large")
+    if joins and len(left) + len(right) > LONGEST:  # type: ignore[arg-type]
         return undecided(node, scope, "is too large")
     function = OPERATORS.get(type(op))
     if function is None or (isinstance(op, ast.Mod) and isinstance(left, (str, bytes))):

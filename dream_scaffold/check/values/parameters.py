@@ -1,13 +1,17 @@
 """Parameter classes of the runtime: records in, the real classes' verdict out."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
 from itertools import product
 
 from ..hinge import configs
+from .classes import parameter_class
 from .domain import External, Flaw, Record, Site, Unknown, Value, literal
 
 MOST_ALTERNATIVES = 512
+
+DTYPE = re.compile(r"torch\.\w+")
 
 DEGREES = frozenset(configs.AXES.values())
 
@@ -21,8 +25,8 @@ def judge(record: Record, site: Site, keywords: dict[str, Site]) -> None:
 
     What it refuses is added to the record's flaws, at the keyword that it names.
     """
-    cls = record.cls
-    if not isinstance(cls, type) or not hasattr(cls, "__post_init__"):
+    cls = parameter_class(record.cls)
+    if cls is None or not hasattr(cls, "__post_init__"):
         return
     refusal: configs.ConfigError | None = None
     for values in _alternatives(record):
@@ -99,7 +103,7 @@ def _alternatives(record: Record) -> Iterator[dict[str, object]]:
     names: list[str] = []
     choices: list[tuple[object, ...]] = []
     count = 1
-    cls = record.cls if isinstance(record.cls, type) else configs.DeviceParameters
+    cls = parameter_class(record.cls) or configs.DeviceParameters
     for field in dataclass_fields(cls):
         names.append(field.name)
         if _known(record, field.name):
@@ -129,7 +133,7 @@ def _lower(value: Value) -> object:
     """A value as the real class takes it. Raises `Undecided`."""
     if literal(value):
         return value
-    if isinstance(value, External) and value.within("torch"):
+    if isinstance(value, External) and DTYPE.fullmatch(value.name):
         return value.name
     if isinstance(value, Record) and isinstance(value.cls, type) and value.opened is None:
         instance: object = object.__new__(value.cls)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..source import Module
-from .calls import Raised
 from .classes import is_config
 from .definitions import Definitions
 from .domain import (
@@ -19,23 +18,9 @@ from .domain import (
     truth,
 )
 from .operators import iterate, operate, undecided
+from .signals import LeftLoop, NextTurn, Raised, Returned, Signal
 
 LONGEST_LOOP = 1000
-
-
-class Returned(Exception):
-    """A function returns."""
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-
-class LeftLoop(Exception):
-    """A loop ends by `break`."""
-
-
-class NextTurn(Exception):
-    """A loop goes on by `continue`."""
 
 
 class Interpreter(Definitions):
@@ -84,7 +69,7 @@ class Interpreter(Definitions):
         for statement in module.tree.body:
             try:
                 self.execute(statement, scope)
-            except (Raised, Returned, LeftLoop, NextTurn):
+            except Signal:
                 continue
         return scope
 

@@ -310,7 +310,7 @@ def resolve_axes(
             "DT106",
             f"tensor_parallel={axes.tp} does not fit into one node of {node} processes: "
             "its collectives would cross the network in every layer.",
-            f"Use one of {_listed(_divisors(node))}.",
+            f"Set {_choice('tensor_parallel', node)}.",
         )
     return axes
 
@@ -339,18 +339,13 @@ def _misfit(
                 return ConfigError(
                     "DT102", fact, f'{launch}, or set {AXES[axis]}="auto" (it would be {rest}).'
                 )
-            fitting = _listed(_divisors(rest))
-            return ConfigError(
-                "DT102", fact, f"{launch}, or set {AXES[axis]} to one of {fitting}."
-            )
+            return ConfigError("DT102", fact, f"{launch}, or set {_choice(AXES[axis], rest)}.")
     if all(degree == 1 for degree in degrees.values()):
         launch += " (a single device), or choose DeviceParameters.FSDP() or DDP()"
     return ConfigError("DT102", fact, f"{launch}.")
 
 
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _choice(name: str, whole: int) -> str:
+    """The degrees that divide `whole`, as something to set."""
+    fitting = [str(size) for size in range(1, whole + 1) if whole % size == 0]
+    return f"{name}=1" if len(fitting) == 1 else f"{name} to one of {', '.join(fitting)}"

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..configs import BaseTrainerConfig, ConfigError
+from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
 from ..world import Process, accelerator_count
 from .entrypoint import StartError, end_with, guarded, launch
 from .modifiers import MODIFIERS
+from .overrides import override
 
 Factory = Callable[[], BaseTrainerConfig]
 Choice = BaseTrainerConfig | Factory
@@ -50,7 +51,7 @@ def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
             kind = error.code if isinstance(error, ConfigError) else type(error).__name__
             end_with(StartError(f"{error} [{kind}]{_place(error)}"))
         if show:
-            typer.echo(render(config))
+            typer.echo(f"{render(config)}\nmesh: {describe_mesh(config)}")
         elif (count := processes(config)) > 1:
             launch(count)
         else:
@@ -63,6 +64,8 @@ def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
         names = ", ".join(choices)
         text = f"Which configuration: {names}. Default: {next(iter(choices))}."
         parameters["config"] = (str | None, typer.Option("--config", help=text))
+    text = "PATH=VALUE: change any field, as in device_parameters.param_dtype=float32."
+    parameters["set"] = (list[str] | None, typer.Option("--set", help=text, metavar="PATH=VALUE"))
     for modifier in MODIFIERS.values():
         kind = bool if modifier.type is bool else modifier.type | None
         parameters[modifier.name] = (kind, typer.Option(modifier.flag, help=modifier.help))
@@ -83,7 +86,7 @@ def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
 def resolve(
     choices: Mapping[str, Choice], name: str, options: Mapping[str, Any]
 ) -> BaseTrainerConfig:
-    """Make the configuration called `name` and apply the modifiers among `options`."""
+    """Make the configuration called `name` and apply the modifiers and `--set` of `options`."""
     if name not in choices:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(choices)}.")
     choice = choices[name]
@@ -91,6 +94,8 @@ def resolve(
     for modifier in MODIFIERS.values():
         if options.get(modifier.name):
             modifier.apply(config, options[modifier.name])
+    for assignment in options.get("set") or ():
+        config = override(config, assignment)
     return config
 
 
@@ -101,6 +106,22 @@ def processes(config: BaseTrainerConfig) -> int:
     degrees = config.device_parameters.degrees.values()
     fixed = prod(degree for degree in degrees if isinstance(degree, int))
     return 1 if fixed == 1 and "auto" not in degrees else accelerator_count()
+
+
+def describe_mesh(config: BaseTrainerConfig) -> str:
+    """The mesh that `config` gives on the processes of this launch, or why it gives none."""
+    process = Process.from_environment()
+    count = process.world_size if process.launched else max(1, processes(config))
+    node = process.local_world_size if process.launched else count
+    try:
+        axes = resolve_axes(config.device_parameters, count, node)
+    except ConfigError as error:
+        return f"none on {_processes(count)}: {error}"
+    return f"{axes} on {_processes(count)}"
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
 
 
 def _place(error: Exception) -> str:

@@ -1,0 +1,164 @@
+"""`dream new` and `dream check` as whole commands, beside what they are measured by.
+
+    python tests/benchmarks/commands.py [--rounds 11] [--json FILE]
+
+`dream check` on a generated project against `import typer` and, where they are installed,
+pyright and mypy; `dream new` with commit, formatting and final check against `copier copy`
+of the same template with the same answers. In turn, whole processes, medians of ratios.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+DREAM = [sys.executable, "-m", "dream_scaffold"]
+
+
+def seconds(command: list[str], cwd: Path, clean: Callable[[], object] = lambda: None) -> float:
+    clean()
+    begin = time.perf_counter()
+    subprocess.run(
+        command,
+        cwd=cwd,
+        env=ENVIRONMENT,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+    return time.perf_counter() - begin
+
+
+def compare(
+    rows: dict[str, list[str]], cwd: Path, rounds: int, clean: Callable[[], object] = lambda: None
+) -> dict[str, dict[str, float]]:
+    """Run the commands in turn; ratios are to the first row, round by round."""
+    times: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(rounds + 1):
+        for name, command in rows.items():
+            times[name].append(seconds(command, cwd, clean))
+    first = next(iter(rows))
+    return {
+        name: {
+            "seconds": statistics.median(taken[1:]),
+            "first_over_this": statistics.median(
+                own / other for own, other in zip(times[first][1:], taken[1:], strict=True)
+            ),
+        }
+        for name, taken in times.items()
+    }
+
+
+def engine_milliseconds(project: Path, rounds: int) -> float:
+    """The check alone, files read afresh each time, in a process that has imported it."""
+    script = (
+        "import statistics, time\n"
+        "from dream_scaffold.check import Options, check\n"
+        "def once():\n"
+        "    begin = time.perf_counter()\n"
+        "    check(Options(paths=('train.py',)))\n"
+        "    return time.perf_counter() - begin\n"
+        "once()\n"
+        f"print(1000 * statistics.median(once() for _ in range({rounds})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=project,
+        env=ENVIRONMENT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(done.stdout)
+
+
+def check_rows() -> dict[str, list[str]]:
+    rows = {
+        "dream check": [*DREAM, "check", "train.py"],
+        "import typer": [sys.executable, "-c", "import typer"],
+        "python -c pass": [sys.executable, "-c", "pass"],
+    }
+    if shutil.which("ruff"):
+        rows["ruff check"] = ["ruff", "check", "--no-cache", "--exit-zero", "train.py"]
+    if shutil.which("mypy"):
+        rows["mypy (warm)"] = [
+            sys.executable,
+            "-c",
+            "import subprocess; subprocess.run(['mypy', 'train.py'])",
+        ]
+    return rows
+
+
+def copier_row(folder: Path) -> list[str]:
+    """`copier copy` of the template: its two layers, as `dream new` renders them."""
+    answers = ["--data", "name=there", "--data", "parallel=fsdp", "--data", "recipe=lm"]
+    hooks = ["--data", "hooks=[apply_fully_shard]"]
+    copies = [
+        [
+            "copy",
+            "--defaults",
+            "--quiet",
+            "--overwrite",
+            *answers,
+            *hooks,
+            "--data",
+            f"layer={layer}",
+        ]
+        for layer in ("project", "recipes/lm")
+    ]
+    script = "".join(
+        f"CopierApp.run(['copier', *{copy!r}, {str(ROOT / 'templates')!r}, 'there'], exit=False)\n"
+        for copy in copies
+    )
+    return [sys.executable, "-c", f"from copier._cli import CopierApp\n{script}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        subprocess.run(
+            [*DREAM, "new", "my-lm", "--recipe", "lm", "--parallel", "fsdp"],
+            cwd=folder,
+            env=ENVIRONMENT,
+            check=True,
+            capture_output=True,
+        )
+        project = folder / "my-lm"
+        report = {
+            "check": compare(check_rows(), project, options.rounds),
+            "new": compare(
+                {
+                    "dream new": [*DREAM, "new", "there", "--recipe", "lm", "--parallel", "fsdp"],
+                    "copier copy": copier_row(folder),
+                },
+                folder,
+                options.rounds,
+                clean=lambda: shutil.rmtree(folder / "there", ignore_errors=True),
+            ),
+        }
+        engine = engine_milliseconds(project, 10 * options.rounds)
+    for case, rows in report.items():
+        first = next(iter(rows))
+        print(f"{case:<18}{'seconds':>9}{first + ' / this':>22}")
+        for name, row in rows.items():
+            print(f"  {name:<16}{row['seconds']:>9.3f}{row['first_over_this']:>22.2f}")
+    print(f"the check's engine alone: {engine:.1f} ms")
+    if options.json:
+        options.json.write_text(json.dumps(report | {"engine_ms": engine}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
