@@ -26,7 +26,9 @@ def fit(trainer: "BaseTrainer") -> None:
     for event in trainer.events.pre_fit:
         event(trainer)
     if parameters.num_sanity_val_steps:
+        trainer.is_sanity_check = True
         validate(trainer, limit=parameters.num_sanity_val_steps)
+        trainer.is_sanity_check = False
     last_step = parameters.max_steps or inf
     while trainer.epoch < parameters.epochs and trainer.global_step < last_step:
         for event in trainer.events.pre_epoch:

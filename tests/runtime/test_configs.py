@@ -135,14 +135,16 @@ class TestAxes:
                 16,
                 8,
                 "tensor_parallel=16 does not fit into one node of 8 processes: its collectives "
-                "would cross the network in every layer. Use one of 1, 2, 4, 8. [DT106]",
+                "would cross the network in every layer. Set tensor_parallel to one of 1, 2, 4, "
+                "8. [DT106]",
             ),
             (
                 D.FSDP(tensor_parallel=3),
                 24,
                 8,
                 "tensor_parallel=3 does not fit into one node of 8 processes: its collectives "
-                "would cross the network in every layer. Use one of 1, 2, 4, 8. [DT106]",
+                "would cross the network in every layer. Set tensor_parallel to one of 1, 2, 4, "
+                "8. [DT106]",
             ),
         ],
     )
@@ -199,15 +201,19 @@ class TestRemedies:
         for size in self.proposed(layout, r"Launch ([\d or]+)"):
             assert any(fits(layout[0], size, node) for node in nodes_of(size)), size
 
-    @settings(max_examples=300, deadline=None, derandomize=True)
-    @given(layouts())
-    def test_set_to_one_of(self, layout: tuple[D, int, int]) -> None:
-        parameters, world, node = layout
-        text = self.message(layout)
-        if match := re.search(r"set (\w+) to one of ([\d, ]+)\.", text):
-            for value in re.findall(r"\d+", match[2]):
-                changed = dataclasses.replace(parameters, **{match[1]: int(value)})
-                assert fits(changed, world, node), f"{text} but {match[1]}={value} fails"
+    @pytest.mark.parametrize("code", ["DT102", "DT106"])
+    def test_set_to_a_number(self, code: str) -> None:
+        @settings(max_examples=400, deadline=None, derandomize=True)
+        @given(layouts())
+        def check(layout: tuple[D, int, int]) -> None:
+            parameters, world, node = layout
+            text = self.message(layout, code)
+            for name, values in re.findall(r"[Ss]et (\w+)(?:=| to one of )([\d, ]+)\.", text):
+                for value in re.findall(r"\d+", values):
+                    changed = dataclasses.replace(parameters, **{name: int(value)})
+                    assert fits(changed, world, node), f"{text} but {name}={value} fails"
+
+        check()
 
     @settings(max_examples=300, deadline=None, derandomize=True)
     @given(layouts())
@@ -220,21 +226,11 @@ class TestRemedies:
             axis = next(axis for axis, name in AXES.items() if name == match[1])
             assert axes.sizes[axis] == int(match[2]), text
 
-    @settings(max_examples=300, deadline=None, derandomize=True)
-    @given(layouts())
-    def test_one_of_the_node_sizes(self, layout: tuple[D, int, int]) -> None:
-        parameters, world, node = layout
-        text = self.message(layout)
-        if match := re.search(r"Use one of ([\d, ]+)\.", text):
-            for value in re.findall(r"\d+", match[1]):
-                changed = dataclasses.replace(parameters, tensor_parallel=int(value))
-                assert fits(changed, world, node), f"{text} but {value} fails"
-
-    def message(self, layout: tuple[D, int, int]) -> str:
+    def message(self, layout: tuple[D, int, int], code: str = "DT102") -> str:
         try:
             resolve_axes(*layout)
         except ConfigError as error:
-            return str(error)
+            return str(error) if error.code == code else ""
         return ""
 
     def proposed(self, layout: tuple[D, int, int], pattern: str) -> list[int]:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dream_trainer import callbacks
-from dream_trainer.configs import LoggingParameters, RunError
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
+from dream_trainer import callbacks
+from dream_trainer.configs import LoggingParameters, RunError
 from tests.runtime.tiny import Batch, Model, TinyTrainer, batches, config, joined, single
 
 

@@ -5,12 +5,13 @@ from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from dream_trainer import DreamTrainer, DreamTrainerConfig, lifecycle
-from dream_trainer.callbacks import Callback, CallbackCollection
-from dream_trainer.configs import DeviceParameters, LoggingParameters, TrainingParameters
 from torch import Tensor, nn
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.fsdp import fully_shard
+
+from dream_trainer import DreamTrainer, DreamTrainerConfig, lifecycle
+from dream_trainer.callbacks import Callback, CallbackCollection
+from dream_trainer.configs import DeviceParameters, LoggingParameters, TrainingParameters
 
 Batch = dict[str, Tensor]
 T = TypeVar("T", bound=DreamTrainer)

@@ -75,7 +75,8 @@ class LoggerCallback(Callback):
             print(f"epoch {trainer.epoch + 1} ended {trainer.epoch_ended}", flush=True)
 
     def post_validation_epoch(self, trainer: "DreamTrainer", result: dict[str, float]) -> None:
-        self._report(trainer, result)
+        if not trainer.is_sanity_check:  # Too few batches to be compared with later ones.
+            self._report(trainer, result)
         self._restart_clock()
 
     def post_fit(self, trainer: "DreamTrainer") -> None:

@@ -43,6 +43,9 @@ class BaseTrainer(AbstractTrainer):
     is_logging_step = False
     """Whether the optimizer step under way will be logged."""
 
+    is_sanity_check = False
+    """Whether the validation under way is the one before training, of a few batches."""
+
     batches_in_window = 0
     """Batches of this window so far, the one under way included."""
 

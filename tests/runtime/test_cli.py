@@ -1,0 +1,579 @@
+"""The training script's command line, and how many processes it launches."""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dream_trainer.configs import DeviceParameters, DreamTrainerConfig, TrainingParameters
+from dream_trainer.utils import cli as cli_module
+from dream_trainer.utils.cli import cli, processes, render
+from dream_trainer.utils.modifiers import MODIFIERS, register_modifier
+from dream_trainer.world import Process
+from tests.conftest import run_bounded
+
+D = DeviceParameters
+
+
+@dataclasses.dataclass(kw_only=True)
+class Config(DreamTrainerConfig):
+    batch_size: int = 8
+    learning_rate: float = 0.1
+
+
+@pytest.fixture(autouse=True)
+def modifiers_of_the_runtime() -> Iterator[None]:
+    before = dict(MODIFIERS)
+    yield
+    MODIFIERS.clear()
+    MODIFIERS.update(before)
+
+
+@dataclasses.dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+    ran: list[Any]
+    launched: list[int]
+
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """`call(config, *arguments)` is `python train.py *arguments`, seeing no accelerator."""
+
+    def run(config: Any, *arguments: str, accelerators: int = 0) -> Result:
+        ran: list[Any] = []
+        launched: list[int] = []
+
+        def main(config: Any) -> None:
+            """Train it.
+
+            In detail.
+            """
+            ran.append(config)
+
+        monkeypatch.setattr(cli_module, "accelerator_count", lambda: accelerators)
+        monkeypatch.setattr(cli_module, "launch", launched.append)
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setenv("NO_COLOR", "1")
+        with pytest.raises(SystemExit) as ended:
+            cli(main, config)
+        told = capsys.readouterr()
+        return Result(int(ended.value.code or 0), told.out, told.err, ran, launched)
+
+    return run
+
+
+def debug() -> Config:
+    return Config(experiment="debug")
+
+
+def fsdp() -> Config:
+    return Config(experiment="fsdp", device_parameters=D.FSDP())
+
+
+class TestConfigs:
+    @pytest.mark.parametrize("choice", [debug(), debug, lambda: debug(), {"only": debug}])
+    def test_one(self, choice: Any, call: Call) -> None:
+        result = call(choice)
+        assert (result.code, result.err) == (0, "")
+        assert result.ran == [debug()]
+        assert "--config" not in call(choice, "--help").out
+
+    def test_a_class_is_a_factory(self, call: Call) -> None:
+        assert call(Config).ran == [Config()]
+
+    def test_a_config_is_passed_on_itself(self, call: Call) -> None:
+        made = debug()
+        assert call(made).ran[0] is made
+
+    @pytest.mark.parametrize(
+        ("arguments", "name"),
+        [((), "debug"), (("--config", "fsdp"), "fsdp"), (("--config", "debug"), "debug")],
+    )
+    def test_a_mapping(self, arguments: tuple[str, ...], name: str, call: Call) -> None:
+        assert call({"debug": debug, "fsdp": fsdp()}, *arguments).ran[0].experiment == name
+
+    def test_only_the_chosen_factory_runs(self, call: Call) -> None:
+        def fails() -> Config:
+            raise AssertionError("not chosen")
+
+        assert call({"debug": debug, "other": fails}).code == 0
+
+    def test_unknown(self, call: Call) -> None:
+        result = call({"debug": debug, "fsdp": fsdp}, "--config", "fsdb")
+        assert result.code == 2 and result.ran == []
+        assert "'fsdb' is not one of debug, fsdp." in result.err
+
+    @pytest.mark.parametrize("argument", ["--no-such-thing", "stray", "--grad-accum-steps=two"])
+    def test_unknown_option(self, argument: str, call: Call) -> None:
+        result = call(debug, argument)
+        assert result.code == 2 and result.ran == []
+        assert argument.split("=")[0] in result.err
+
+
+class TestShowing:
+    def test_help(self, call: Call) -> None:
+        result = call({"debug": debug, "fsdp": fsdp}, "--help")
+        assert result.code == 0 and result.ran == []
+        assert call({"debug": debug, "fsdp": fsdp}, "-h").out == result.out
+        for modifier in MODIFIERS.values():
+            assert modifier.flag in result.out
+            assert modifier.help and modifier.help.split()[0] in result.out
+        for text in ("--cfg", "--config", "Which configuration: debug, fsdp. Default: debug."):
+            assert text in " ".join(result.out.replace("│", "").split())
+
+    def test_cfg(self, call: Call) -> None:
+        result = call({"debug": debug, "fsdp": fsdp}, "--config", "fsdp", "--no-compile", "--cfg")
+        assert result.code == 0 and result.ran == [] and result.launched == []
+        lines = result.out.splitlines()
+        assert "experiment: 'fsdp'" in lines
+        assert "  dp_shard: 'auto'" in lines
+        assert "  compile_model: False" in lines
+        assert "  comm:" in lines and "    init_timeout_seconds: 300" in lines
+        assert "batch_size: 8" in lines and "callbacks: None" in lines
+        assert lines[-1] == "mesh: one device on 1 process"
+
+    def test_render_shows_every_field(self) -> None:
+        def names(value: Any) -> Iterator[str]:
+            for field in dataclasses.fields(value):
+                yield field.name
+                if dataclasses.is_dataclass(inner := getattr(value, field.name)):
+                    yield from names(inner)
+
+        shown = [line.strip().partition(":")[0] for line in render(fsdp()).splitlines()]
+        assert shown == list(names(fsdp()))
+
+
+def device(**changes: Any) -> dict[str, Any]:
+    return {"device_parameters": changes}
+
+
+def training(**changes: Any) -> dict[str, Any]:
+    return {"training_parameters": changes}
+
+
+ODD = Config(
+    device_parameters=D.HSDP(dp_shard=2, tensor_parallel="auto"),
+    training_parameters=TrainingParameters(num_sanity_val_steps=3),
+)
+
+
+class TestModifiers:
+    @pytest.mark.parametrize(
+        ("arguments", "changes"),
+        [
+            ((), {}),
+            (("--no-compile",), device(compile_model=False)),
+            (("--ckpt-acts",), device(checkpoint_activations=True)),
+            (("--cpu-offload",), device(cpu_offload=True)),
+            (("--force-ddp",), device(force_ddp=True)),
+            (("--force-fsdp",), device(force_fsdp=True)),
+            (
+                ("--single-device",),
+                device(dp_shard=1, dp_replicate=1, tensor_parallel=1),
+            ),
+            (("--grad-accum-steps", "4"), training(gradient_accumulation_steps=4)),
+            (("--grad-accum-steps=4",), training(gradient_accumulation_steps=4)),
+            (("--no-sanity",), training(num_sanity_val_steps=0)),
+            (("--no-log",), {"logging_parameters": {"enabled": False}}),
+            (
+                ("--no-compile", "--ckpt-acts", "--no-sanity"),
+                device(compile_model=False, checkpoint_activations=True)
+                | training(num_sanity_val_steps=0),
+            ),
+        ],
+    )
+    def test_effect(
+        self, arguments: tuple[str, ...], changes: dict[str, dict[str, Any]], call: Call
+    ) -> None:
+        def copy() -> Config:
+            return dataclasses.replace(ODD)
+
+        expected = copy()
+        for name, values in changes.items():
+            changed = dataclasses.replace(getattr(expected, name), **values)
+            setattr(expected, name, changed)
+        result = call(copy, *arguments)
+        assert result.ran == [expected], result.err
+
+    def test_all_of_the_description(self) -> None:
+        described = {
+            "--no-compile",
+            "--no-log",
+            "--no-ckpt",
+            "--no-sanity",
+            "--ckpt-acts",
+            "--cpu-offload",
+            "--single-device",
+            "--force-ddp",
+            "--force-fsdp",
+            "--grad-accum-steps",
+        }
+        assert described <= set(MODIFIERS)
+
+    def test_single_device_undoes_a_force(self, call: Call) -> None:
+        forced = Config(device_parameters=D.FSDP(force_ddp=True))
+        parameters = call(forced, "--single-device").ran[0].device_parameters
+        assert parameters == D.SINGLE_DEVICE()
+
+    def test_no_compile_takes_async_tensor_parallel_along_and_says_so(self, call: Call) -> None:
+        made = Config(device_parameters=D.FSDP(tensor_parallel=2, async_tensor_parallel=True))
+        result = call(made, "--no-compile")
+        assert result.out == "--no-compile: async tensor parallelism is off as well\n"
+        assert not result.ran[0].device_parameters.async_tensor_parallel
+        assert call(fsdp, "--no-compile").out == ""
+
+    @pytest.mark.parametrize(
+        "arguments", [("--force-ddp", "--force-fsdp"), ("--force-fsdp", "--force-ddp")]
+    )
+    def test_forces_contradict(self, arguments: tuple[str, ...], call: Call) -> None:
+        result = call(fsdp, *arguments)
+        assert result.code != 0 and result.ran == []
+        assert "contradict" in result.err
+
+    @pytest.mark.parametrize("value", ["0", "-1"])
+    def test_a_value_that_cannot_be(self, value: str, call: Call) -> None:
+        result = call(debug, "--grad-accum-steps", value)
+        assert result.code == 1 and result.ran == []
+        assert result.err.startswith(
+            f"error: gradient_accumulation_steps={value} is not possible. "
+            "Use a whole number from 1. [DT114]"
+        )
+
+
+class TestRegister:
+    def test_effect_and_help(self, call: Call) -> None:
+        @register_modifier("--batch-size", type=int)
+        def batch_size(config: Config, value: int) -> None:
+            """Samples in a batch."""
+            config.batch_size = value
+
+        @register_modifier("--tiny", help="A tiny run.")
+        def tiny(config: Config, value: bool) -> None:
+            config.experiment = f"tiny {value}"
+
+        result = call(debug, "--batch-size", "3", "--tiny")
+        assert (result.ran[0].batch_size, result.ran[0].experiment) == (3, "tiny True")
+        assert call(debug).ran[0].batch_size == 8
+        shown = call(debug, "--help").out
+        assert "Samples in a batch." in shown and "A tiny run." in shown
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "value"), [(int, "0", 0), (float, "0.0", 0.0), (str, "", "")]
+    )
+    def test_values_that_are_false(self, kind: type, text: str, value: Any, call: Call) -> None:
+        seen: list[Any] = []
+
+        @register_modifier("--value", type=kind)
+        def modify(config: Config, value: Any) -> None:
+            seen.append(value)
+
+        call(debug)
+        assert seen == []
+        call(debug, f"--value={text}")
+        assert seen == [value]
+
+    def test_in_the_order_of_registration(self, call: Call) -> None:
+        order: list[str] = []
+        register_modifier("--first")(lambda config, value: order.append("first"))
+        register_modifier("--second")(lambda config, value: order.append("second"))
+        call(debug, "--second", "--first")
+        assert order == ["first", "second"]
+
+    @pytest.mark.parametrize("flag", ["lr", "-l", "--", "--9lives", "--a b", "---x"])
+    def test_not_a_flag(self, flag: str) -> None:
+        with pytest.raises(ValueError) as caught:
+            register_modifier(flag)
+        assert str(caught.value) == f"{flag!r} is not a long option. Write it as --some-name."
+
+    def test_of_a_user_script(self, tmp_path: Path) -> None:
+        script = tmp_path / "train.py"
+        script.write_text(
+            inspect.cleandoc("""
+                '''My training script.
+
+                More.
+                '''
+                from dataclasses import dataclass
+                from dream_trainer.configs import DreamTrainerConfig
+                from dream_trainer.utils.cli import cli
+                from dream_trainer.utils.modifiers import register_modifier
+
+                @dataclass(kw_only=True)
+                class Config(DreamTrainerConfig):
+                    lr: float = 0.5
+
+                @register_modifier("--lr", type=float, help="learning rate")
+                def learning_rate(config, value):
+                    config.lr = value
+
+                def main(config):
+                    print("lr", config.lr)
+
+                def broken():
+                    return int("a number")
+
+                def parses():
+                    import json
+                    return json.loads("{")
+
+                cli(main, {"good": Config, "broken": broken, "parses": parses})
+            """)
+        )
+
+        def run(*arguments: str) -> Any:
+            return run_bounded([sys.executable, str(script), *arguments], cwd=tmp_path, timeout=60)
+
+        done = run("--lr", "2")
+        assert (done.returncode, done.stdout) == (0, "lr 2.0\n"), done.stderr
+        shown = run("--help").stdout
+        assert "train.py: My training script." in shown and "learning rate" in shown
+        line = script.read_text().splitlines().index('    return int("a number")') + 1
+        done = run("--config", "broken")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            "error: invalid literal for int() with base 10: 'a number' [ValueError]\n"
+            f"  --> {script}:{line}, in broken\n"
+        )
+        done = run("--config", "parses")
+        line = script.read_text().splitlines().index('    return json.loads("{")') + 1
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"\n  --> {script}:{line}, in parses\n")
+
+
+class TestFailures:
+    def test_of_the_configuration(self, call: Call) -> None:
+        def wrong() -> Config:
+            return Config(device_parameters=D(dp_shard=0))
+
+        result = call(wrong)
+        line = inspect.getsourcelines(wrong)[1] + 1
+        assert result.code == 1 and result.ran == []
+        assert result.err == (
+            "error: dp_shard=0 is not a degree of parallelism. "
+            'Use a whole number from 1, or "auto". [DT104]\n'
+            f"  --> {__file__}:{line}, in wrong\n"
+        )
+
+    def test_of_main(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        def main(config: Any) -> None:
+            raise ZeroDivisionError("oh")
+
+        monkeypatch.setattr(sys, "argv", ["train.py"])
+        with pytest.raises(SystemExit) as ended:
+            cli(main, debug)
+        assert ended.value.code == 1
+        told = capsys.readouterr().err
+        assert told.startswith("Traceback") and told.endswith("ZeroDivisionError: oh\n")
+
+
+class TestProcesses:
+    @pytest.mark.parametrize(
+        ("parameters", "accelerators", "expected"),
+        [
+            (D.SINGLE_DEVICE(), 8, 1),
+            (D.SINGLE_DEVICE(force_fsdp=True), 8, 1),
+            (D(), 8, 1),
+            (D.DDP(dp_replicate=1), 8, 1),
+            (D.FSDP(), 8, 8),
+            (D.DDP(), 2, 2),
+            (D.FSDP(), 1, 1),
+            (D.HSDP(dp_shard=4), 8, 8),
+            (D.FSDP(tensor_parallel="auto"), 4, 4),
+            (D(tensor_parallel=2), 2, 2),
+            (D(dp_shard=4), 8, 8),
+            (D.FSDP(force_ddp=True), 8, 8),
+        ],
+    )
+    def test_one_each(
+        self, parameters: D, accelerators: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli_module, "accelerator_count", lambda: accelerators)
+        assert processes(Config(device_parameters=parameters)) == expected
+
+    @pytest.mark.parametrize("parameters", [D.SINGLE_DEVICE(), D.FSDP(), D.DDP()])
+    def test_without_accelerator_one_on_the_cpu(
+        self, parameters: D, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli_module, "accelerator_count", lambda: 0)
+        assert processes(Config(device_parameters=parameters)) <= 1
+
+    def test_under_a_launcher_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cli_module, "accelerator_count", lambda: 8)
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", "8")
+        assert processes(Config(device_parameters=D.FSDP())) == 1
+
+    def test_launches_or_runs(self, call: Call) -> None:
+        result = call(fsdp, accelerators=4)
+        assert (result.launched, result.ran) == ([4], [])
+        result = call(debug, accelerators=4)
+        assert (result.launched, len(result.ran)) == ([], 1)
+        result = call(fsdp, "--single-device", accelerators=4)
+        assert (result.launched, len(result.ran)) == ([], 1)
+        result = call(fsdp, accelerators=1)
+        assert (result.launched, len(result.ran)) == ([], 1)
+
+
+class TestSet:
+    @pytest.mark.parametrize(
+        ("assignment", "path", "value"),
+        [
+            ("batch_size=3", ["batch_size"], 3),
+            ("learning_rate=0", ["learning_rate"], 0.0),
+            ("learning_rate=1e-3", ["learning_rate"], 1e-3),
+            ("experiment=night", ["experiment"], "night"),
+            ("experiment=7", ["experiment"], "7"),
+            ("experiment=None", ["experiment"], None),
+            ("experiment=a=b", ["experiment"], "a=b"),
+            ("device_parameters.dp_shard=auto", ["device_parameters", "dp_shard"], "auto"),
+            (
+                "device_parameters.compile_model=False",
+                ["device_parameters", "compile_model"],
+                False,
+            ),
+            (
+                "device_parameters.compile_model=false",
+                ["device_parameters", "compile_model"],
+                False,
+            ),
+            (
+                "device_parameters.param_dtype=float32",
+                ["device_parameters", "param_dtype"],
+                "float32",
+            ),
+            (
+                "device_parameters.comm.init_timeout_seconds=9",
+                ["device_parameters", "comm", "init_timeout_seconds"],
+                9,
+            ),
+            (
+                "training_parameters.n_epochs=inf",
+                ["training_parameters", "n_epochs"],
+                float("inf"),
+            ),
+            (
+                "training_parameters.gradient_clip_val=1",
+                ["training_parameters", "gradient_clip_val"],
+                1,
+            ),
+        ],
+    )
+    def test_effect(self, assignment: str, path: list[str], value: Any, call: Call) -> None:
+        result = call(debug, "--set", assignment)
+        assert result.code == 0, result.err
+        found = result.ran[0]
+        for name in path:
+            found = getattr(found, name)
+        assert (found == value and type(found) is type(value)) or found == value == 1
+
+    def test_several(self, call: Call) -> None:
+        made = call(
+            debug, "--set", "batch_size=1", "--set", "batch_size=2", "--set", "seed=5"
+        ).ran[0]
+        assert (made.batch_size, made.seed) == (2, 5)
+
+    @pytest.mark.parametrize(
+        ("assignment", "text"),
+        [
+            (
+                "batch_size",
+                "--set batch_size has no value. Write --set path.to.field=value. [DT107]",
+            ),
+            (
+                "batchsize=3",
+                "--set batchsize: Config has no field 'batchsize'. Did you mean batch_size? [DT107]",
+            ),
+            (
+                "device_parameters.dp_shards=3",
+                "--set device_parameters.dp_shards: DeviceParameters has no field 'dp_shards'. "
+                "Did you mean dp_shard? [DT107]",
+            ),
+            (
+                "batch_size=many",
+                "--set batch_size=many is not of type int. Give such a value. [DT107]",
+            ),
+            (
+                "batch_size=2.5",
+                "--set batch_size=2.5 is not of type int. Give such a value. [DT107]",
+            ),
+            (
+                "device_parameters.dp_shard=0",
+                "dp_shard=0 is not a degree of parallelism. "
+                'Use a whole number from 1, or "auto". [DT104]',
+            ),
+        ],
+    )
+    def test_refused(self, assignment: str, text: str, call: Call) -> None:
+        result = call(debug, "--set", assignment)
+        assert result.code == 1 and result.ran == []
+        assert result.err.splitlines()[0] == f"error: {text}"
+
+
+class TestProcess:
+    def read(self, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Process:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return Process.from_environment()
+
+    def test_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.read(monkeypatch) == Process(0, 1, 0, 1, launched=False)
+
+    @pytest.mark.parametrize(
+        "variables",
+        [
+            {"LOCAL_RANK": "1"},
+            {"WORLD_SIZE": "4"},
+            {"RANK": "1"},
+            {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},
+        ],
+    )
+    def test_half_an_environment_is_none(
+        self, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.read(monkeypatch, **variables) == Process()
+
+    def test_torchrun(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        process = self.read(
+            monkeypatch, RANK="9", WORLD_SIZE="16", LOCAL_RANK="1", LOCAL_WORLD_SIZE="8"
+        )
+        assert process == Process(9, 16, 1, 8, launched=True)
+
+    def test_without_local_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        process = self.read(monkeypatch, RANK="3", WORLD_SIZE="4")
+        assert process == Process(3, 4, 0, 4, launched=True)
+
+    def test_slurm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        slurm = {
+            "SLURM_STEP_ID": "0",
+            "SLURM_PROCID": "5",
+            "SLURM_NTASKS": "8",
+            "SLURM_NNODES": "2",
+            "SLURM_LOCALID": "1",
+        }
+        assert self.read(monkeypatch, **slurm) == Process(5, 8, 1, 4, launched=True)
+
+    def test_torchrun_inside_slurm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        process = self.read(
+            monkeypatch,
+            SLURM_STEP_ID="0",
+            SLURM_PROCID="0",
+            SLURM_NTASKS="2",
+            SLURM_LOCALID="0",
+            RANK="7",
+            WORLD_SIZE="8",
+            LOCAL_RANK="3",
+            LOCAL_WORLD_SIZE="4",
+        )
+        assert process == Process(7, 8, 3, 4, launched=True)
