@@ -14,10 +14,11 @@ from typing import Any
 sys.path.insert(0, str(Path.cwd()))
 
 from config import Config
+from train import Trainer
+
 from dream_trainer import callbacks
 from dream_trainer.configs import DeviceParameters, LoggingParameters, TrainingParameters
 from dream_trainer.utils.entrypoint import guarded
-from train import Trainer
 
 
 class Recorder(callbacks.Callback):

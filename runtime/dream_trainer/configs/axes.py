@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from .device import AXES, Degree, DeviceParameters
 from .errors import ConfigError
@@ -108,8 +109,9 @@ def _choice(parameters: DeviceParameters, name: str, world_size: int, node: int)
     """What a degree above 1 could be instead; each value has been tried. Empty: nothing."""
 
     def fits(degree: Degree) -> Axes | None:
+        changes: dict[str, Any] = {name: degree}
         try:
-            changed = replace(parameters, **{name: degree})
+            changed = replace(parameters, **changes)
         except ConfigError:
             return None
         axes = _solve(changed, world_size, node)
