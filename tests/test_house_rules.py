@@ -169,13 +169,16 @@ def absolute_imports_of_itself(source: Source) -> Iterator[str]:
 def imports_of_torch_or_the_runtime(source: Source) -> Iterator[str]:
     for item in source.imports:
         top = item.target.partition(".")[0]
+        if item.relative:
+            continue
         if top == "torch" or (top == "dream_trainer" and not item.typing_only):
             yield f"{item.line}: imports {item.target}"
 
 
 def copier_at_module_level(source: Source) -> Iterator[str]:
     for item in source.imports:
-        if is_in(item.target, "copier") and not item.in_function and not item.typing_only:
+        is_copier = not item.relative and is_in(item.target, "copier")
+        if is_copier and not item.in_function and not item.typing_only:
             yield f"{item.line}: imports {item.target} outside a function"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 
 
 def total_norm(gradients: Sequence[Tensor]) -> Tensor:
@@ -18,6 +18,7 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
     spread: dict[tuple[dist.ProcessGroup, ...], list[Tensor]] = defaultdict(list)
     for gradient in gradients:
         if isinstance(gradient, DTensor):
+            gradient = _reduced(gradient)
             mesh = gradient.device_mesh
             groups = tuple(
                 mesh.get_group(dim)
@@ -36,6 +37,15 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
             dist.all_reduce(square, group=group)
         squares.append(square)
     return torch.stack(squares).sum().sqrt()
+
+
+def _reduced(gradient: DTensor) -> DTensor:
+    """Sequence-parallel norms leave each rank its own share of a sum: square the sum, not it."""
+    if not any(placement.is_partial() for placement in gradient.placements):
+        return gradient
+    return gradient.redistribute(
+        placements=[Replicate() if p.is_partial() else p for p in gradient.placements]
+    )
 
 
 def scale(gradients: Sequence[Tensor], factor: Tensor | float) -> None:
