@@ -71,6 +71,12 @@ HOOKS: tuple[Hook, ...] = (
     Hook("configure_dataloaders", (), "always", "return the train and validation iterables"),
     Hook("configure_metrics", (), "optional", "assign metrics"),
     Hook(
+        "context_parallel_buffers",
+        ("batch",),
+        ("context_parallel",),
+        "name what is split along the sequence",
+    ),
+    Hook(
         "training_step",
         ("batch", "batch_idx"),
         "always",
@@ -85,7 +91,7 @@ HOOKS: tuple[Hook, ...] = (
 BY_NAME: dict[str, Hook] = {hook.name: hook for hook in HOOKS}
 
 
-UNSUPPORTED = ("pp", "cp")
+UNSUPPORTED: tuple[str, ...] = ()
 """Axes that this version of the runtime does not run yet."""
 
 

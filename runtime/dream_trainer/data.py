@@ -91,7 +91,7 @@ class TrainBatches:
         if total == self.limit:
             self.ended_by = f"after {total} batches, as configured"
         else:
-            self.ended_by = f"with the data, after {total} batches{_unequal(lengths)}"
+            self.ended_by = f"with the data, after {total} batches{_unequal(lengths, self.world)}"
         batches = iter(self.loader)
         for index in range(total):
             batch = next(batches, _END)
@@ -116,7 +116,7 @@ class TrainBatches:
                 self.ended_by = f"after {index} batches, as configured"
             elif not goes_on:
                 had = _gather(int(following[0] is not _END), self.world)
-                self.ended_by = f"with the data, after {index} batches{_unequal(had)}"
+                self.ended_by = f"with the data, after {index} batches{_unequal(had, self.world)}"
             yield batch, not goes_on
             batch, following = following[0], after
         following[1]()
@@ -165,7 +165,7 @@ def _votes(
     """(batch, whether the ranks go on to it) for ever; `_END` once this rank has no more."""
     batch: Any = None
     for index in count():
-        if index == limit or (batch is _END and world.dp_size == 1):
+        if index == limit or (batch is _END and world.loss_size == 1):
             break
         batch = _END if batch is _END else next(batches, _END)
         yield batch, _vote(batch is not _END, world, op)
@@ -174,10 +174,10 @@ def _votes(
 
 
 def _vote(has_batch: bool, world: World, op: Any) -> Vote:
-    if world.dp_size == 1:
+    if world.loss_size == 1:
         return lambda: has_batch
     flag = torch.tensor(int(has_batch))  # On the CPU: reading it costs no device sync.
-    work = dist.all_reduce(flag, op, group=world.dp_group, async_op=True)
+    work = dist.all_reduce(flag, op, group=world.loss_group, async_op=True)
 
     def outcome() -> bool:
         work.wait()
@@ -202,15 +202,16 @@ def _lengths(loader: Any, world: World) -> list[int | None]:
 
 def _gather(number: int, world: World) -> list[int]:
     """Every data rank's `number`. All data ranks take part."""
-    if world.dp_size == 1:
+    if world.loss_size == 1:
         return [number]
-    numbers = [torch.empty((), dtype=torch.int64) for _ in range(world.dp_size)]
-    dist.all_gather(numbers, torch.tensor(number), group=world.dp_group)
+    numbers = [torch.empty((), dtype=torch.int64) for _ in range(world.loss_size)]
+    dist.all_gather(numbers, torch.tensor(number), group=world.loss_group)
     return [int(number) for number in numbers]
 
 
-def _unequal(left: list[int]) -> str:
+def _unequal(left: list[int], world: World) -> str:
     """Who ended the epoch for all, where some data ranks still had batches."""
+    left = left[:: world.axes.cp]  # Ranks along cp read the same.
     first = [str(rank) for rank, count in enumerate(left) if count == min(left)]
     if len(first) == len(left):
         return ""

@@ -4,9 +4,11 @@ import inspect
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from .callbacks.callback import Events
@@ -20,6 +22,7 @@ from .materialize import (
     raise_unless_replicas_agree,
 )
 from .parallel.accumulate import GradientSync
+from .parallel.pipeline import Parts, Pipeline
 from .seeding import SeededInit, seed_everything, stream_seed
 from .world import World
 
@@ -43,7 +46,9 @@ def set_up(trainer: "BaseTrainer") -> None:
     seed_everything(trainer.config.seed)
     with torch.device("meta"):
         trainer.configure_models()
-    apply_parallelism(trainer)
+    cut_into_stages(trainer)
+    for _ in each_stage(trainer):
+        apply_parallelism(trainer)
     fill_memory(trainer)
 
     _announce(trainer, "post_configure")
@@ -52,8 +57,43 @@ def set_up(trainer: "BaseTrainer") -> None:
     trainer.schedulers = trainer.configure_schedulers() or {}
     configure_data(trainer)
     trainer.configure_metrics()
-    trainer.gradient_sync = GradientSync(trainer.named_models().values())
+    trainer.gradient_sync = GradientSync(model for _, model in named_parts(trainer))
+    if trainer.pipelines and is_called("apply_replicate", trainer):
+        trainer.gradient_sync.average_by_hand(trainer.world.mesh.get_group("dp_replicate"))
     _announce(trainer, "post_setup")
+
+
+def cut_into_stages(trainer: "BaseTrainer") -> None:
+    """Where pp is in use, let the hook cut the models and keep this rank's stages."""
+    trainer.pipelines = {}
+    trainer.stages = [trainer.named_models()]
+    if not is_called("apply_pipeline_parallel", trainer):
+        return
+    pp_mesh = trainer.world.mesh["pp"]
+    cut = {name: Parts(*parts) for name, parts in trainer.apply_pipeline_parallel(pp_mesh).items()}
+    whole = {name: model for name, model in trainer.named_models().items() if name not in cut}
+    most = max(len(parts.model_parts) for parts in cut.values())
+    if most > 1 and (whole or len(cut) > 1):
+        raise RunError(
+            f"{trainer.config.device_parameters.pipeline_schedule} gives each rank several "
+            "stages, which is supported for a trainer of one model. Use GPipe or 1F1B."
+        )
+    trainer.pipelines = {name: Pipeline(parts, pp_mesh) for name, parts in cut.items()}
+    trainer.stages = [
+        {name: parts.model_parts[index] for name, parts in cut.items()} | whole
+        for index in range(most)
+    ]
+
+
+def each_stage(trainer: "BaseTrainer") -> Iterator[None]:
+    """Make each of this rank's stages the trainer's model in turn, then all of them."""
+    for stage in trainer.stages:
+        for name, model in stage.items():
+            setattr(trainer, name, model)
+        yield
+    if len(trainer.stages) > 1:
+        for name in trainer.pipelines:
+            setattr(trainer, name, nn.ModuleList(stage[name] for stage in trainer.stages))
 
 
 def apply_parallelism(trainer: "BaseTrainer") -> None:
@@ -67,14 +107,19 @@ def apply_parallelism(trainer: "BaseTrainer") -> None:
         trainer.apply_compile()
     if is_called("apply_fully_shard", trainer):
         trainer.apply_fully_shard(world.fsdp_config())
-        raise_if_unsharded(trainer.named_models(), "apply_fully_shard")
+        raise_if_unsharded(list(trainer.named_models().items()), "apply_fully_shard")
     if is_called("apply_replicate", trainer):
         trainer.apply_replicate(world.mesh["dp_replicate"])
 
 
+def named_parts(trainer: "BaseTrainer") -> list[tuple[str, nn.Module]]:
+    """Every model of this rank under its attribute's name; stages of one model share it."""
+    return [item for stage in trainer.stages for item in stage.items()]
+
+
 def fill_memory(trainer: "BaseTrainer") -> None:
     """Shapes -> garbage -> values, and proof that nothing was left out."""
-    world, models = trainer.world, trainer.named_models()
+    world, models = trainer.world, named_parts(trainer)
     offloads = trainer.config.device_parameters.cpu_offload and is_called(
         "apply_fully_shard", trainer
     )
@@ -82,7 +127,8 @@ def fill_memory(trainer: "BaseTrainer") -> None:
     check = FillCheck(models)
     seed_everything(trainer.config.seed)
     with torch.no_grad(), SeededInit(models, trainer.config.seed):
-        trainer.init_weights()
+        for _ in each_stage(trainer):
+            trainer.init_weights()
     check.raise_if_unfilled()
     raise_unless_replicas_agree(models, world)
     seed_everything(stream_seed(trainer.config.seed, world.coordinate, world.axes.sizes))

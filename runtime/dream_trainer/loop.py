@@ -5,6 +5,7 @@ train_epoch:  for each batch:               train_batch; at a window's end, one 
 validate:     for each batch:               validation_step, averaged over all ranks
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,12 @@ import torch
 from .configs import RunError
 from .data import TrainBatches, ValidationBatches, move, set_epoch
 from .metrics import Mean
+from .parallel.context import context_parallel
 
 if TYPE_CHECKING:
     from .trainer import BaseTrainer
+
+Step = Callable[[Any, int], dict[str, Any]]
 
 
 def fit(trainer: "BaseTrainer") -> None:
@@ -52,6 +56,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
     events = trainer.events
     move_to = None if trainer.world.device.type == "cpu" else trainer.world.device
     precision = trainer.autocast()
+    training_step = over_context(trainer, trainer.training_step)
     batches = TrainBatches(trainer.train_loader, _batch_limit(trainer), trainer.world)
 
     set_epoch(trainer.train_loader, trainer.epoch)
@@ -75,7 +80,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
             for event in events.pre_train_step:
                 event(trainer, batch, batch_idx)
             with precision:
-                result = trainer.training_step(batch, batch_idx)
+                result = training_step(batch, batch_idx)
             if not isinstance(result, dict):
                 raise RunError(_not_a_dict("training_step", result))
             if not accumulates:
@@ -139,12 +144,27 @@ def _validate_batch(trainer: "BaseTrainer", batch: Any, batch_idx: int) -> dict[
     batch = move(batch, trainer.world.device)
     for event in trainer.events.pre_validation_step:
         event(trainer, batch, batch_idx)
-    result = trainer.validation_step(batch, batch_idx)
+    result = over_context(trainer, trainer.validation_step)(batch, batch_idx)
     if not isinstance(result, dict):
         raise RunError(_not_a_dict("validation_step", result))
     for event in trainer.events.post_validation_step:
         event(trainer, result, batch, batch_idx)
     return result
+
+
+def over_context(trainer: "BaseTrainer", hook: Step) -> Step:
+    """`hook`, given this rank's part of the sequence where the context is split over ranks."""
+    if trainer.world.axes.cp == 1:
+        return hook
+    mesh = trainer.world.mesh["cp"]
+    rotate = trainer.config.device_parameters.context_parallel_rotate_method
+
+    def step(batch: Any, batch_idx: int) -> dict[str, Any]:
+        tensors = trainer.context_parallel_buffers(batch)
+        with context_parallel(mesh, batch, tensors, rotate) as local:
+            return hook(local, batch_idx)
+
+    return step
 
 
 def _batch_limit(trainer: "BaseTrainer") -> int | None:

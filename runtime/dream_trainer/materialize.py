@@ -1,6 +1,6 @@
 """Shapes -> garbage -> values: give meta tensors memory, and prove that all of it was filled."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from .configs import RunError
-from .seeding import fingerprint
+from .seeding import NamedParts, fingerprint
 from .world import World
 
 _TINY_INTEGERS = (torch.bool, torch.uint8, torch.int8)
 
 
-def materialize(models: Mapping[str, nn.Module], device: torch.device) -> None:
+def materialize(models: NamedParts, device: torch.device) -> None:
     """Move meta tensors to `device`, poisoned: floats with NaN, integers with their minimum.
 
     Tied parameters and shared buffers stay tied.
@@ -36,7 +36,7 @@ def materialize(models: Mapping[str, nn.Module], device: torch.device) -> None:
     swap = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
-        for model in models.values():
+        for _, model in models:
             model._apply(poisoned)
     finally:
         torch.__future__.set_swap_module_params_on_conversion(swap)
@@ -58,7 +58,7 @@ class FillCheck:
     version counter of the same tensor tells that nothing was written.
     """
 
-    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+    def __init__(self, models: NamedParts) -> None:
         self.models = models
         self.versions = {
             name: (tensor, _local(tensor)._version)
@@ -88,7 +88,7 @@ class FillCheck:
         return before is not None and before[0] is tensor and before[1] == local._version
 
 
-def raise_unless_replicas_agree(models: Mapping[str, nn.Module], world: World) -> None:
+def raise_unless_replicas_agree(models: NamedParts, world: World) -> None:
     """Raise `RunError` where replicas start from different weights. All ranks take part."""
     if world.axes.dp_replicate == 1:
         return
@@ -106,11 +106,11 @@ def raise_unless_replicas_agree(models: Mapping[str, nn.Module], world: World) -
         )
 
 
-def raise_if_unsharded(models: Mapping[str, nn.Module], hook: str) -> None:
+def raise_if_unsharded(models: NamedParts, hook: str) -> None:
     """Raise `RunError` where a trained parameter is in no FSDP group."""
     plain = [
         name
-        for root, model in models.items()
+        for root, model in models
         for name, parameter in model.named_parameters(prefix=root)
         if parameter.requires_grad and not isinstance(parameter, DTensor)
     ]
@@ -122,9 +122,9 @@ def raise_if_unsharded(models: Mapping[str, nn.Module], hook: str) -> None:
         )
 
 
-def named_tensors(models: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(models: NamedParts) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer once, under its fully qualified name."""
-    for root, model in models.items():
+    for root, model in models:
         yield from model.named_parameters(prefix=root)
         yield from model.named_buffers(prefix=root)
 

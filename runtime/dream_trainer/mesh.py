@@ -1,6 +1,5 @@
 """Axis sizes -> the device mesh and the views of it that hooks receive."""
 
-import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from .configs import Axes, DeviceParameters
@@ -14,20 +13,31 @@ def build_mesh(axes: Axes, parameters: DeviceParameters, device_type: str) -> De
     """
     forced = {"dp_shard": parameters.force_fsdp, "dp_replicate": parameters.force_ddp}
     sizes = {axis: n for axis, n in axes.sizes.items() if n > 1 or forced.get(axis)}
-    sizes = sizes or {"dp_shard": 1}
+    if not sizes.keys() & {"dp_replicate", "dp_shard", "cp"}:
+        sizes = {axis: sizes.get(axis, 1) for axis in axes.sizes if axis in {*sizes, "dp_shard"}}
     return init_device_mesh(device_type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
 
-def shard_view(mesh: DeviceMesh, axes: Axes) -> DeviceMesh:
-    """What `fully_shard` takes: (dp_shard) or, replicated over groups, (dp_replicate, dp_shard).
+def shard_view(mesh: DeviceMesh) -> DeviceMesh:
+    """What `fully_shard` takes: the ranks that shard or, replicated over groups, two dims.
 
+    Context-parallel ranks shard as well: they hold the same weights and other tokens.
     `fully_shard` reads a two-dimensional mesh by position: replicate first, shard last.
+    All ranks take part.
     """
-    return mesh["dp_replicate", "dp_shard"] if axes.dp_replicate > 1 else mesh["dp_shard"]
+    shard = flattened(mesh, ("dp_shard", "cp"))
+    if "dp_replicate" not in _names(mesh):
+        return shard
+    return DeviceMesh._concatenate([mesh["dp_replicate"], shard])
 
 
-def data_group(mesh: DeviceMesh, axes: Axes) -> dist.ProcessGroup:
-    """The ranks that read different data. All ranks take part."""
-    if axes.dp_replicate > 1 and axes.dp_shard > 1:
-        return mesh["dp_replicate", "dp_shard"]._flatten("dp").get_group()
-    return mesh.get_group("dp_replicate" if axes.dp_replicate > 1 else "dp_shard")
+def flattened(mesh: DeviceMesh, axes: tuple[str, ...]) -> DeviceMesh:
+    """Those of `axes` that are in use, as one dimension. All ranks take part."""
+    present = tuple(axis for axis in axes if axis in _names(mesh))
+    if len(present) == 1:
+        return mesh[present[0]]
+    return mesh[present]._flatten("_".join(present))
+
+
+def _names(mesh: DeviceMesh) -> tuple[str, ...]:
+    return mesh.mesh_dim_names or ()

@@ -43,7 +43,7 @@ class Mean:
 
         Raises `RunError` where ranks hold different names. All ranks take part.
         """
-        if self.world.dp_size > 1:
+        if self.world.loss_size > 1:
             raise_unless_equal(sorted(self.sums), self.world)
         if not self.sums:
             return {}
@@ -51,8 +51,8 @@ class Mean:
         sums = torch.stack([self.sums[name] for name in names])
         weights = torch.tensor([self.weights[name] for name in names], dtype=self.dtype)
         packed = torch.stack([sums, weights.to(sums.device)])
-        if self.world.dp_size > 1:
-            dist.all_reduce(packed, group=self.world.dp_group)
+        if self.world.loss_size > 1:
+            dist.all_reduce(packed, group=self.world.loss_group)
         pairs = zip(names, *packed.tolist(), strict=True)
         means = {name: total / weight if weight else nan for name, total, weight in pairs}
         return {name: means[name] for name in self.sums}
@@ -62,11 +62,11 @@ def raise_unless_equal(names: list[str], world: World) -> None:
     """Raise `RunError` that says which rank lacks which name. All data ranks take part."""
     code = crc32("\n".join(names).encode())
     extremes = torch.tensor([code, -code])
-    dist.all_reduce(extremes, dist.ReduceOp.MAX, group=world.dp_group)
+    dist.all_reduce(extremes, dist.ReduceOp.MAX, group=world.loss_group)
     if extremes[0] == -extremes[1]:
         return
-    everyone: list[list[str]] = [[] for _ in range(world.dp_size)]
-    dist.all_gather_object(everyone, names, group=world.dp_group)
+    everyone: list[list[str]] = [[] for _ in range(world.loss_size)]
+    dist.all_gather_object(everyone, names, group=world.loss_group)
     union = set().union(*everyone)
     lacking = [
         f"dp rank {rank} lacks {', '.join(sorted(union - set(held)))}"

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -12,6 +12,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
+
+NamedParts = Sequence[tuple[str, nn.Module]]
+"""Models with the names of their attributes; the stages of one model share its name."""
 
 _DRAWS = {
     aten.normal_.default,
@@ -37,12 +40,12 @@ class SeededInit(TorchDispatchMode):
     (DTensor's own random operators fill every shard with the same numbers on CPU.)
     """
 
-    def __init__(self, models: Mapping[str, nn.Module], seed: int) -> None:
+    def __init__(self, models: NamedParts, seed: int) -> None:
         super().__init__()
         self.seed = seed
         self.generators: dict[str, torch.Generator] = {}
         self.names: dict[int, str] = {}
-        for root, model in models.items():
+        for root, model in models:
             for kind in (model.named_parameters, model.named_buffers):
                 for name, tensor in kind(prefix=root):
                     self.names[id(tensor)] = name

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from .configs import Axes, Comm, DeviceParameters, RunError, resolve_axes
-from .mesh import build_mesh, data_group, shard_view
+from .mesh import build_mesh, flattened, shard_view
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Process:
 class World:
     """Process, device and mesh of this rank.
 
-    `mesh`, `coordinate` (axis -> this rank's place on it) and, where data is split,
-    `dp_group` are there once `connect` has run.
+    `mesh`, `loss_mesh` and `coordinate` (axis -> this rank's place on it) are there once
+    `connect` has run.
 
     Raises `ConfigError` where the mesh does not fit the launched processes; this
     happens before any process waits for another.
@@ -62,7 +62,7 @@ class World:
 
     mesh: DeviceMesh
     coordinate: dict[str, int]
-    dp_group: dist.ProcessGroup
+    loss_mesh: DeviceMesh
 
     def __init__(self, parameters: DeviceParameters) -> None:
         process = Process.from_environment()
@@ -89,9 +89,8 @@ class World:
             for axis in self.axes.sizes
         }
         self.groups = [self.mesh.get_group(axis) for axis in names]
-        if self.dp_size > 1:
-            self.dp_group = data_group(self.mesh, self.axes)
-            self.groups.append(self.dp_group)
+        self.loss_mesh = flattened(self.mesh, ("dp_replicate", "dp_shard", "cp"))
+        self.groups.append(self.loss_group)
         self.set_timeout(self.parameters.comm.init_timeout_seconds)
 
     @property
@@ -108,12 +107,27 @@ class World:
         """Which share of the data this rank reads, from 0."""
         return self.coordinate["dp_replicate"] * self.axes.dp_shard + self.coordinate["dp_shard"]
 
+    @property
+    def loss_size(self) -> int:
+        """How many ranks compute different parts of the loss: those of dp, and those of cp."""
+        return self.dp_size * self.axes.cp
+
+    @property
+    def pp_group(self) -> dist.ProcessGroup | None:
+        """The ranks that hold the other stages, where there are any."""
+        return self.mesh.get_group("pp") if self.axes.pp > 1 else None
+
+    @property
+    def loss_group(self) -> dist.ProcessGroup:
+        """The ranks that compute different parts of the loss."""
+        return self.loss_mesh.get_group()
+
     def fsdp_config(self) -> dict[str, Any]:
         """The keyword arguments for every `fully_shard`: mesh, precision, offload."""
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
         config: dict[str, Any] = {
-            "mesh": shard_view(self.mesh, self.axes),
+            "mesh": shard_view(self.mesh),
             "mp_policy": MixedPrecisionPolicy(
                 param_dtype=as_dtype(self.parameters.param_dtype),
                 reduce_dtype=as_dtype(self.parameters.reduce_dtype),

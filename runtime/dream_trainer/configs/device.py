@@ -26,6 +26,17 @@ AXES: dict[str, str] = {
 }
 """Mesh axis -> the field that sets its degree; outermost axis first."""
 
+SCHEDULES = (
+    "GPipe",
+    "1F1B",
+    "Interleaved1F1B",
+    "LoopedBFS",
+    "InterleavedZeroBubble",
+    "ZBVZeroBubble",
+    "DualPipeV",
+)
+"""Pipeline schedules; the last three split the backward pass to fill the bubble."""
+
 PARAM_DTYPES = ("float32", "bfloat16")
 
 
@@ -171,6 +182,9 @@ class DeviceParameters:
             rotate,
             "allgather or alltoall",
         )
+        schedule = self.pipeline_schedule
+        known = f"one of {', '.join(SCHEDULES)}"
+        refuse_unless(schedule in SCHEDULES, "pipeline_schedule", schedule, known)
         microbatches = self.pipeline_microbatches
         refuse_unless(
             microbatches is None or is_count(microbatches, 1),

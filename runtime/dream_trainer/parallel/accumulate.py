@@ -1,9 +1,11 @@
 """Gradient synchronisation, switched off for all but the last batch of a window."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -12,12 +14,26 @@ class GradientSync:
 
     def __init__(self, models: Iterable[nn.Module]) -> None:
         self.is_on = True
+        self.group: dist.ProcessGroup | None = None
         self.switches: list[Callable[[bool], None]] = []
         for model in models:
             if isinstance(model, DistributedDataParallel):
                 self.switches.append(partial(setattr, model, "require_backward_grad_sync"))
             elif callable(switch := getattr(model, "set_requires_gradient_sync", None)):
                 self.switches.append(switch)
+
+    def average_by_hand(self, group: dist.ProcessGroup) -> None:
+        """Leave the averaging to `average`: a pipeline's many backward passes confuse DDP's."""
+        self.set(False)
+        self.switches.clear()
+        self.group = group
+
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Average the gradients of a window, where the models do not do so themselves."""
+        if self.group is not None:
+            for gradient in gradients:
+                dist.all_reduce(gradient, group=self.group)
+            torch._foreach_div_(list(gradients), self.group.size())
 
     def set(self, on: bool) -> None:
         """Average the gradients of the next backward pass, or keep this rank's own."""

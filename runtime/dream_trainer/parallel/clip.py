@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate
 
 
-def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+def total_norm(gradients: Sequence[Tensor], pp_group: dist.ProcessGroup | None = None) -> Tensor:
     """The 2-norm of all `gradients` together, shape (), the same on every rank.
 
     Each rank squares its own parts; a sharded gradient's squares are summed over the
-    mesh dimensions that shard it. All ranks take part, with the same gradients.
+    mesh dimensions that shard it, and the stages' over `pp_group`. All ranks take part,
+    with the same gradients but for those of other stages.
     """
     spread: dict[tuple[dist.ProcessGroup, ...], list[Tensor]] = defaultdict(list)
     for gradient in gradients:
@@ -28,7 +29,7 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
             spread[groups].append(gradient._local_tensor)
         else:
             spread[()].append(gradient)
-    if list(spread) == [()]:
+    if pp_group is None and list(spread) == [()]:
         return torch.nn.utils.get_total_norm(spread[()])
     squares = []
     for groups, locals_ in spread.items():
@@ -36,7 +37,10 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
         for group in groups:
             dist.all_reduce(square, group=group)
         squares.append(square)
-    return torch.stack(squares).sum().sqrt()
+    total = torch.stack(squares).sum()
+    if pp_group is not None:
+        dist.all_reduce(total, group=pp_group)
+    return total.sqrt()
 
 
 def _reduced(gradient: DTensor) -> DTensor:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -37,6 +37,13 @@ class AbstractTrainer:
 
     def apply_tensor_parallel(self, tp_mesh: DeviceMesh) -> None:
         """Apply each model's plan: `parallelize_module(self.model, tp_mesh, plan)`."""
+        raise NotImplementedError
+
+    def context_parallel_buffers(self, batch: Any) -> list[tuple[Tensor, int]]:
+        """What is split along the sequence, each with its sequence dim: called for every batch.
+
+        Inputs, labels and masks of the batch, and the model's tables of positions.
+        """
         raise NotImplementedError
 
     def apply_activation_checkpointing(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -15,6 +15,7 @@ from ..callbacks.callback import Callback, CallbackCollection, Events
 from ..configs import BaseTrainerConfig, RunError
 from ..parallel.accumulate import GradientSync
 from ..parallel.clip import clip, scale, total_norm
+from ..parallel.pipeline import Loss, Pipeline
 from ..world import as_dtype
 from .abstract import AbstractTrainer
 
@@ -27,6 +28,12 @@ class BaseTrainer(AbstractTrainer):
     callbacks: CallbackCollection
     events: Events
     gradient_sync: GradientSync
+    pipelines: dict[str, Pipeline]
+    """Attribute name of a model -> its pipeline, where pp is in use."""
+
+    stages: list[dict[str, nn.Module]]
+    """This rank's models by attribute name; several entries where a rank holds several stages."""
+
     schedulers: dict[Optimizer, LRScheduler]
     train_loader: Iterable[Any]
     val_loader: Iterable[Any] | None
@@ -90,11 +97,29 @@ class BaseTrainer(AbstractTrainer):
         all data ranks: the exact mean where batches hold different numbers of tokens.
         """
         if num_items is not None:
+            if self.pipelines:
+                raise RunError(
+                    "self.backward(num_items=...) cannot divide the loss of a pipeline, whose "
+                    "gradients are there already. Leave num_items out, or set pipeline_parallel=1."
+                )
             items = torch.as_tensor(num_items, device=loss.device)
             self._num_items = items if self._num_items is None else self._num_items + items
         elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
             loss = loss / window
-        loss.backward()
+        if loss.requires_grad or not self.pipelines:  # A pipeline has been backward already.
+            loss.backward()
+
+    def pipeline(self, model: nn.Module, inputs: Tensor, *, target: Any, loss: Loss) -> Tensor:
+        """`loss(model(inputs), target)`, shape (), cut into stages or not.
+
+        `loss` is a mean over rows. On a pipeline the gradients are added here already, and
+        `self.backward` adds nothing; the value is known on every rank.
+        """
+        for name, pipeline in self.pipelines.items():
+            if getattr(self, name) is model:
+                window = self.config.training_parameters.gradient_accumulation_steps
+                return pipeline.run(inputs, target, loss, window=window)
+        return loss(model(inputs), target)
 
     def step(self, optimizer: Optimizer) -> Tensor | None:
         """Clip, step `optimizer` and its scheduler, clear the gradients.
@@ -125,7 +150,8 @@ class BaseTrainer(AbstractTrainer):
         max_norm = self.config.training_parameters.gradient_clip_val
         must_be_finite = self.config.device_parameters.error_if_nonfinite
         factor = self._window_factor()
-        if max_norm is None and factor is None and not (self.is_logging_step or must_be_finite):
+        wants_norm = self.is_logging_step or must_be_finite or max_norm is not None
+        if not wants_norm and factor is None and self.gradient_sync.group is None:
             return None
         gradients = [
             parameter.grad
@@ -139,9 +165,10 @@ class BaseTrainer(AbstractTrainer):
                 f"{self.global_step + 1}. Call self.backward(loss) before self.step(optimizer), "
                 "on a loss that depends on its parameters."
             )
+        self.gradient_sync.average(gradients)
         if factor is not None:
             scale(gradients, factor)
-        norm = total_norm(gradients)
+        norm = total_norm(gradients, self.world.pp_group)
         if must_be_finite and not norm.isfinite():
             raise RunError(
                 f"The gradient norm is {norm.item()} at step {self.global_step + 1} "
@@ -155,9 +182,9 @@ class BaseTrainer(AbstractTrainer):
         """What the window's gradients lack to be those of one mean."""
         if (items := self._num_items) is not None:
             self._num_items = None
-            if self.world.dp_size > 1:
-                dist.all_reduce(items, group=self.world.dp_group)
-            return self.world.dp_size / items  # Ranks are averaged, but items are summed.
+            if self.world.loss_size > 1:
+                dist.all_reduce(items, group=self.world.loss_group)
+            return self.world.loss_size / items  # Ranks are averaged, but items are summed.
         window = self.config.training_parameters.gradient_accumulation_steps
         short = self.batches_in_window
         return window / short if short < window else None

@@ -1,0 +1,169 @@
+"""Pipeline parallelism: a model cut into stages, and the schedule that keeps them busy."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleSingle,
+    ScheduleDualPipeV,
+    ScheduleZBVZeroBubble,
+    _PipelineSchedule,
+    get_schedule_class,
+)
+
+from ..configs import DeviceParameters, RunError
+from ..world import World
+
+Loss = Callable[[Any, Any], Tensor]
+"""(output of the model, target) -> loss, shape (): the mean over the batch."""
+
+
+class Parts(NamedTuple):
+    """What `apply_pipeline_parallel` returns for one model."""
+
+    schedule: _PipelineSchedule
+    model_parts: list[nn.Module]
+    has_first_stage: bool
+    has_last_stage: bool
+
+
+def cut_model(
+    model: nn.Module,
+    pp_mesh: DeviceMesh,
+    world: World,
+    *,
+    layers: str,
+    first: Sequence[str],
+    last: Sequence[str],
+) -> Parts:
+    """This rank's stages of `model` and the schedule of `DeviceParameters`.
+
+    `layers` names a `ModuleList` that is dealt out evenly; `first` and `last` name the
+    modules that go before and after it. What a stage does not hold is an `nn.Identity`
+    there: names stay those of the whole model, and so does its `forward`, which must pass
+    one tensor from module to module. Raises `RunError` where there are too few layers.
+    """
+    parameters = world.parameters
+    schedule_class = get_schedule_class(parameters.pipeline_schedule)
+    per_rank = 1 if issubclass(schedule_class, PipelineScheduleSingle) else 2
+    ranks, rank = pp_mesh.size(), pp_mesh.get_local_rank()
+    count = ranks * per_rank
+    total = len(model.get_submodule(layers))  # type: ignore[arg-type]
+    if total < count:
+        raise RunError(
+            f"{total} layers cannot fill {count} pipeline stages "
+            f"({parameters.pipeline_schedule} on {ranks} ranks). "
+            f"Use at least {count} layers, or lower pipeline_parallel."
+        )
+    is_v = issubclass(schedule_class, (ScheduleZBVZeroBubble, ScheduleDualPipeV))
+    indices = [rank, count - 1 - rank] if is_v else [rank + ranks * i for i in range(per_rank)]
+    parts = [_part(model, index, count, layers, first, last) for index in indices]
+    stages = [
+        PipelineStage(part, index, count, world.device, group=pp_mesh.get_group())
+        for part, index in zip(parts, indices, strict=True)
+    ]
+    schedule = schedule_class(
+        stages[0] if per_rank == 1 else stages,
+        n_microbatches=microbatches(parameters, ranks),
+        loss_fn=_no_loss,
+        # Torch would divide all that has been accumulated, at every call.
+        scale_grads=False,
+    )
+    return Parts(schedule, parts, 0 in indices, count - 1 in indices)
+
+
+def microbatches(parameters: DeviceParameters, ranks: int) -> int:
+    """How many parts a batch is cut into; by default two for each rank."""
+    return parameters.pipeline_microbatches or 2 * ranks
+
+
+def _part(
+    model: nn.Module,
+    index: int,
+    count: int,
+    layers: str,
+    first: Sequence[str],
+    last: Sequence[str],
+) -> nn.Module:
+    part = copy.deepcopy(model)
+    blocks = part.get_submodule(layers)
+    total = len(blocks)  # type: ignore[arg-type]
+    kept = range(total * index // count, total * (index + 1) // count)
+    absent = [f"{layers}.{i}" for i in range(total) if i not in kept]
+    absent += first if index > 0 else ()
+    absent += last if index < count - 1 else ()
+    for name in absent:
+        parent, _, child = name.rpartition(".")
+        setattr(part.get_submodule(parent), child, nn.Identity())
+    return part
+
+
+def present(model: nn.Module, plan: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a plan whose module this stage holds."""
+    return {
+        name: style
+        for name, style in plan.items()
+        if not isinstance(model.get_submodule(name), nn.Identity)
+    }
+
+
+def _no_loss(output: Any, target: Any) -> Tensor:
+    raise RunError("A pipeline has no loss of its own. Call self.pipeline(..., loss=...).")
+
+
+class Pipeline:
+    """Runs one model's schedule; the loss reaches every rank."""
+
+    def __init__(self, parts: Parts, pp_mesh: DeviceMesh) -> None:
+        self.schedule = parts.schedule
+        self.parts = parts.model_parts
+        self.group = pp_mesh.get_group()
+        stages = getattr(self.schedule, "_stages", None) or [self.schedule._stage]  # type: ignore[attr-defined]
+        owner = stages[0].stage_index_to_group_rank[stages[0].num_stages - 1]
+        self.has_first, self.has_last = parts.has_first_stage, parts.has_last_stage
+        self.loss_rank = dist.get_global_rank(self.group, owner)
+        self.device = stages[0].device
+        self.shape: torch.Size | None = None
+
+    def run(self, inputs: Tensor, target: Any, loss: Loss, *, window: int) -> Tensor:
+        """The mean loss of the batch; where gradients are on, they have been added as well.
+
+        Gradients are those of the loss divided by `window`, the batches that accumulate.
+        All ranks of the pipeline take part, with the same batch.
+        """
+        count: int = self.schedule._n_microbatches
+        if len(inputs) % count:
+            raise RunError(
+                f"A batch of {len(inputs)} cannot be cut into {count} pipeline microbatches. "
+                "Set drop_last=True on the loader, and batch_size to a multiple of them."
+            )
+        if self.shape not in (None, inputs.shape):
+            self._infer_shapes_again()
+        self.shape = inputs.shape
+        share = window * count if torch.is_grad_enabled() else count
+        self.schedule._loss_fn = lambda output, target: loss(output, target) / share
+        run = self.schedule.step if torch.is_grad_enabled() else self.schedule.eval
+        losses: list[Tensor] = []
+        arguments = (inputs,) if self.has_first else ()
+        if self.has_last:
+            run(*arguments, target=target, losses=losses, return_outputs=False)
+            value = torch.stack([part.detach() for part in losses]).sum() * (share / count)
+        else:
+            run(*arguments, return_outputs=False)
+            value = torch.zeros((), device=self.device)
+        value = value.float()
+        dist.broadcast(value, self.loss_rank, group=self.group)
+        return value
+
+    def _infer_shapes_again(self) -> None:
+        """A schedule keeps the shapes of its first batch, and hangs on others."""
+        for name in ("_stage", "_stages"):
+            for kind in ("forward", "backward"):
+                if hasattr(self.schedule, f"{name}_{kind}_initialized"):
+                    setattr(self.schedule, f"{name}_{kind}_initialized", False)
