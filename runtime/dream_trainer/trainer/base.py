@@ -56,6 +56,8 @@ class BaseTrainer(AbstractTrainer):
     """What ended the newest training epoch."""
 
     _num_items: Tensor | None = None
+    _items_factor: Tensor | None = None
+    _items_step = -1
 
     def default_callbacks(self) -> list[Callback]:
         """What `config.callbacks=None` stands for."""
@@ -90,8 +92,14 @@ class BaseTrainer(AbstractTrainer):
         all data ranks: the exact mean where batches hold different numbers of tokens.
         """
         if num_items is not None:
-            items = torch.as_tensor(num_items, device=loss.device)
-            self._num_items = items if self._num_items is None else self._num_items + items
+            items = torch.as_tensor(num_items, device=loss.device).detach()
+            if self._items_step != self.global_step:  # The first batch of a window.
+                self._items_step, self._num_items, self._items_factor = (
+                    self.global_step,
+                    None,
+                    None,
+                )
+            self._num_items = items.clone() if self._num_items is None else self._num_items + items
         elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
             loss = loss / window
         loss.backward()
@@ -125,7 +133,8 @@ class BaseTrainer(AbstractTrainer):
         max_norm = self.config.training_parameters.gradient_clip_val
         must_be_finite = self.config.device_parameters.error_if_nonfinite
         factor = self._window_factor()
-        if max_norm is None and factor is None and not (self.is_logging_step or must_be_finite):
+        wants_norm = self.is_logging_step or must_be_finite or max_norm is not None
+        if factor is None and not wants_norm and self.global_step:
             return None
         gradients = [
             parameter.grad
@@ -141,6 +150,8 @@ class BaseTrainer(AbstractTrainer):
             )
         if factor is not None:
             scale(gradients, factor)
+        if not wants_norm:
+            return None
         norm = total_norm(gradients)
         if must_be_finite and not norm.isfinite():
             raise RunError(
@@ -153,11 +164,14 @@ class BaseTrainer(AbstractTrainer):
 
     def _window_factor(self) -> Tensor | float | None:
         """What the window's gradients lack to be those of one mean."""
-        if (items := self._num_items) is not None:
-            self._num_items = None
-            if self.world.dp_size > 1:
-                dist.all_reduce(items, group=self.world.dp_group)
-            return self.world.dp_size / items  # Ranks are averaged, but items are summed.
+        if self._items_step == self.global_step and self._num_items is not None:
+            if self._items_factor is None:  # Counted once, however many optimizers step.
+                total = self._num_items.clone()
+                if self.world.dp_size > 1:
+                    dist.all_reduce(total, group=self.world.dp_group)
+                # Ranks are averaged, but items are summed. None at all: nothing to scale.
+                self._items_factor = self.world.dp_size / total.clamp(min=1)
+            return self._items_factor
         window = self.config.training_parameters.gradient_accumulation_steps
         short = self.batches_in_window
         return window / short if short < window else None
