@@ -1,6 +1,7 @@
 """Batches: onto the device, one looked up ahead, ended by all ranks together."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -28,20 +29,22 @@ def move(batch: Any, device: torch.device) -> Any:
 
 def count_rows(batch: Any) -> int:
     """Rows of the first tensor in a batch; 1 where it holds none."""
+    rows = _rows(batch)
+    return 1 if rows is None else rows
+
+
+def _rows(batch: Any) -> int | None:
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else 1
     values = batch.values() if isinstance(batch, dict) else batch
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        return 1
-    for value in values:
-        if isinstance(value, (Tensor, dict, list, tuple)):
-            return count_rows(value)
-    return 1
+    if not isinstance(batch, (dict, list, tuple)):
+        return None
+    return next((rows for rows in map(_rows, values) if rows is not None), None)
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell a loader, its samplers and its dataset the epoch, so that each is shuffled anew."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
+    batch_sampler = _batch_sampler(loader)
     parts = [
         loader,
         getattr(loader, "sampler", None),
@@ -53,17 +56,29 @@ def set_epoch(loader: Any, epoch: int) -> None:
         part.set_epoch(epoch)
 
 
-def unpad(loader: Any) -> None:
-    """Let a validation loader's `DistributedSampler` give every sample exactly once.
+@contextmanager
+def unpadded(loader: Any) -> Iterator[None]:
+    """For a validation, let the loader's `DistributedSampler` give every sample exactly once.
 
     By default it repeats samples until all ranks have equally many, and the repeated
-    ones count twice in every mean.
+    ones count twice in every mean. The sampler may serve training as well: it is put back.
     """
-    sampler = getattr(loader, "sampler", None)
-    if isinstance(sampler, DistributedSampler) and not sampler.drop_last:
+    samplers = (getattr(part, "sampler", None) for part in (loader, _batch_sampler(loader)))
+    padded = [s for s in samplers if isinstance(s, DistributedSampler) and not s.drop_last]
+    before = [(sampler.total_size, sampler.num_samples) for sampler in padded]
+    for sampler in padded:
         size = len(sampler.dataset)  # type: ignore[arg-type]
         sampler.total_size = size
         sampler.num_samples = len(range(sampler.rank, size, sampler.num_replicas))
+    try:
+        yield
+    finally:
+        for sampler, (total, own) in zip(padded, before, strict=True):
+            sampler.total_size, sampler.num_samples = total, own
+
+
+def _batch_sampler(loader: Any) -> Any:
+    return getattr(loader, "batch_sampler", None)
 
 
 class TrainBatches:

@@ -4,17 +4,18 @@ import inspect
 import os
 import secrets
 import time
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from .callbacks.callback import Events
 from .configs import RunError
 from .contract import BY_NAME, callers, problems
-from .data import unpad
 from .materialize import (
     FillCheck,
     materialize,
@@ -54,7 +55,7 @@ def set_up(trainer: "BaseTrainer") -> None:
     _announce(trainer, "post_configure")
     _announce(trainer, "pre_setup")
     check_optimizers(trainer, trainer.configure_optimizers())
-    trainer.schedulers = trainer.configure_schedulers() or {}
+    trainer.schedulers = checked_schedulers(trainer.configure_schedulers())
     configure_data(trainer)
     trainer.configure_metrics()
     trainer.gradient_sync = GradientSync(model for _, model in named_parts(trainer))
@@ -135,7 +136,7 @@ def fill_memory(trainer: "BaseTrainer") -> None:
 
 
 def configure_data(trainer: "BaseTrainer") -> None:
-    """Take the loaders, and see that validation counts every sample once."""
+    """Take the loaders."""
     loaders = trainer.configure_dataloaders()
     if not isinstance(loaders, (tuple, list)) or len(loaders) != 2:
         raise RunError(
@@ -143,9 +144,8 @@ def configure_data(trainer: "BaseTrainer") -> None:
             "Return (training loader, validation loader); the second may be None."
         )
     trainer.train_loader, trainer.val_loader = loaders
-    if trainer.val_loader is not trainer.train_loader:
-        unpad(trainer.val_loader)
-    elif getattr(trainer.train_loader, "persistent_workers", False):
+    same = trainer.val_loader is trainer.train_loader
+    if same and getattr(trainer.train_loader, "persistent_workers", False):
         raise RunError(
             "configure_dataloaders returned one object as both loaders; with "
             "persistent_workers=True a validation would end the training epoch. "
@@ -175,6 +175,24 @@ def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:
                 "parameters of this trainer's models: the others would be trained in vain. "
                 "Build it in configure_optimizers, over self.model.parameters()."
             )
+
+
+def checked_schedulers(schedulers: object) -> dict[Optimizer, LRScheduler]:
+    """What `configure_schedulers` returned; raises where a scheduler would never advance."""
+    if schedulers is None:
+        return {}
+    if not isinstance(schedulers, dict) or not all(isinstance(k, Optimizer) for k in schedulers):
+        raise RunError(
+            f"configure_schedulers returned {type(schedulers).__name__} with other keys than "
+            "optimizers. Return {self.optimizer: scheduler}."
+        )
+    for scheduler in schedulers.values():
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise RunError(
+                "ReduceLROnPlateau waits for a metric, but schedulers advance once per optimizer "
+                "step. Use a schedule of steps, such as LambdaLR."
+            )
+    return schedulers
 
 
 def is_called(hook: str, trainer: "BaseTrainer") -> bool:
@@ -217,9 +235,17 @@ def _place(cls: type) -> str:
 def name_run() -> str:
     """torchrun's `--rdzv-id` where one was given, else when it began and a part of chance."""
     given = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    if given != "none" and given.count("-") != 4:  # `--standalone` makes up a UUID.
+    if given != "none" and not _is_uuid(given):  # `--standalone` makes one up.
         return given
     return f"{time.strftime('%Y-%m-%d-%H%M')}-{secrets.token_hex(2)}"
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _announce(trainer: "BaseTrainer", event: str) -> None:

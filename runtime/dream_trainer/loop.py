@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .configs import RunError
-from .data import TrainBatches, ValidationBatches, move, set_epoch
+from .data import TrainBatches, ValidationBatches, move, set_epoch, unpadded
 from .metrics import Mean
 from .parallel.context import context_parallel
 
@@ -127,6 +127,7 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
         for context in events.validation_context:
             contexts.enter_context(context(trainer))
         contexts.enter_context(trainer.autocast())
+        contexts.enter_context(unpadded(trainer.val_loader))
         batches = ValidationBatches(trainer.val_loader, limit, trainer.world)
         for batch_idx, (batch, counts) in enumerate(batches):
             result = _validate_batch(trainer, batch, batch_idx)

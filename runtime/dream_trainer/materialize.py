@@ -11,11 +11,12 @@ from .configs import RunError
 from .seeding import NamedParts, fingerprint
 from .world import World
 
-_TINY_INTEGERS = (torch.bool, torch.uint8, torch.int8)
+_BYTES = (torch.bool, torch.uint8, torch.int8)
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def materialize(models: NamedParts, device: torch.device) -> None:
-    """Move meta tensors to `device`, poisoned: floats with NaN, integers with their minimum.
+    """Move meta tensors to `device`, poisoned: floats with NaN, integers with an extreme.
 
     Tied parameters and shared buffers stay tied.
     """
@@ -44,26 +45,35 @@ def materialize(models: NamedParts, device: torch.device) -> None:
 
 def _poison(tensor: Tensor) -> Tensor:
     local = _local(tensor)
-    if local.is_floating_point() or local.is_complex():
-        local.fill_(float("nan"))
-    elif local.dtype not in _TINY_INTEGERS:
-        local.fill_(torch.iinfo(local.dtype).min)
+    if local.dtype in _BYTES:
+        local.copy_(_pattern(local))
+    else:
+        local.fill_(_sentinel(local.dtype))
     return tensor
 
 
-class FillCheck:
-    """Finds what `init_weights` left as garbage.
+def _sentinel(dtype: torch.dtype) -> float | int:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return torch.iinfo(dtype).max if dtype in _UNSIGNED else torch.iinfo(dtype).min
 
-    Booleans and 8-bit integers have no value to spare as poison: for them an unchanged
-    version counter of the same tensor tells that nothing was written.
+
+def _pattern(tensor: Tensor) -> Tensor:
+    """What no mask looks like: booleans and bytes have no single value to spare."""
+    numbers = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
+    return (numbers * 37 % 101 % 3 == 0).to(tensor.dtype)
+
+
+class FillCheck:
+    """Finds what `init_weights` left as garbage: whatever still holds its poison.
+
+    Booleans and bytes have to hold the very pattern, unwritten by the version counter too.
     """
 
     def __init__(self, models: NamedParts) -> None:
         self.models = models
         self.versions = {
-            name: (tensor, _local(tensor)._version)
-            for name, tensor in named_tensors(models)
-            if _local(tensor).dtype in _TINY_INTEGERS
+            name: (tensor, _local(tensor)._version) for name, tensor in named_tensors(models)
         }
 
     def raise_if_unfilled(self) -> None:
@@ -77,15 +87,16 @@ class FillCheck:
             )
 
     def _bad(self, name: str, tensor: Tensor) -> bool:
-        if tensor.is_meta:
-            return True
         local = _local(tensor)
+        if tensor.is_meta or not local.numel():
+            return tensor.is_meta
         if local.is_floating_point() or local.is_complex():
             return bool(local.isnan().any())
-        if local.dtype not in _TINY_INTEGERS:
-            return bool((local == torch.iinfo(local.dtype).min).any())
-        before = self.versions.get(name)
-        return before is not None and before[0] is tensor and before[1] == local._version
+        if local.dtype not in _BYTES:
+            return bool((local == _sentinel(local.dtype)).any())
+        before, version = self.versions.get(name, (None, 0))
+        unwritten = before is tensor and version == local._version
+        return unwritten and torch.equal(local, _pattern(local))
 
 
 def raise_unless_replicas_agree(models: NamedParts, world: World) -> None:

@@ -28,15 +28,32 @@ class Mean:
         for name, value in values.items():
             if value is None:
                 continue
-            tensor = torch.as_tensor(value, device=self.world.device).detach()
+            tensor = self._as_tensor(name, value)
             if tensor.ndim:
                 raise RunError(
                     f"{name!r} has shape {tuple(tensor.shape)}, but a logged value is one number. "
                     "Return its mean."
                 )
-            term = _whole(tensor).to(self.dtype) * weight
+            # A batch that weighs nothing says nothing, not even NaN.
+            term = (
+                tensor.to(self.dtype) * weight
+                if weight
+                else torch.zeros_like(tensor, dtype=self.dtype)
+            )
             self.sums[name] = self.sums[name] + term if name in self.sums else term
             self.weights[name] = self.weights.get(name, 0.0) + weight
+
+    def _as_tensor(self, name: str, value: Any) -> Tensor:
+        """`value` on the device. A Python number keeps all its digits."""
+        if isinstance(value, Tensor):
+            return _whole(value.detach()).to(self.world.device)
+        try:
+            return torch.as_tensor(value, dtype=self.dtype, device=self.world.device)
+        except (TypeError, ValueError, RuntimeError):
+            raise RunError(
+                f"{name!r} is {type(value).__name__}, but a logged value is one number. "
+                "Leave it out, or return None for no value."
+            ) from None
 
     def reduce(self) -> dict[str, float]:
         """The means over all data ranks, as floats; one collective for all, one device sync.

@@ -60,3 +60,13 @@ def hooks(result: Result, config: str) -> dict[str, str]:
                 }
     known = [config.name for trainer in result.project.trainers for config in trainer.configs]
     raise LookupError(f"{config} is not among {known}")
+
+
+def sections(text: str) -> dict[str, str]:
+    """`# -- name` begins a sample; what follows is its source."""
+    _, *parts = ("\n" + text).split("\n# -- ")
+    samples = {}
+    for part in parts:
+        name, _, source = part.partition("\n")
+        samples[name] = source.strip("\n") + "\n"
+    return samples

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_projects import PRELUDE, codes
+from small_projects import PRELUDE, codes, sections
 
 from dream_scaffold.check import Options, Result, explain, run
 from dream_scaffold.check.options import FORMATS
@@ -126,19 +126,53 @@ def test_wrong_settings(project: Check, line: str, message: str) -> None:
     assert str(refusal.value) == message
 
 
-SUPPRESSED = {
-    "class line": f"class T(Complete):  # noqa: DT201\n    pass\n\n{FAULTY}",
-    "several codes": f"class T(Complete):  # noqa: E501,DT205, DT201\n    pass\n\n{FAULTY}",
-    "lower case": f"class T(Complete):  # NOQA:dt201\n    pass\n\n{FAULTY}",
-    "bare": f"class T(Complete):  # noqa\n    pass\n\n{FAULTY}",
-    "line of the call": "config = DreamTrainerConfig(seeds=1)  # noqa: DT107",
-    "last line of the call": "config = DreamTrainerConfig(\n    device_parameters="
-    "DeviceParameters(\n        dp_shard='auto',\n        dp_replicate='auto',\n"
-    "    )  # noqa: DT101\n)",
-    "def line": "def config():  # noqa: DT107\n    return DreamTrainerConfig(seeds=1)",
-    "hook line": "class T(Complete):\n    def init_weights(self, std):  # noqa: DT204\n"
-    "        return 1",
-}
+SUPPRESSED = sections(
+    """
+# -- class line
+class T(Complete):  # noqa: DT201
+    pass
+
+config = DreamTrainerConfig(device_parameters=DeviceParameters())
+
+# -- several codes
+class T(Complete):  # noqa: E501,DT205, DT201
+    pass
+
+config = DreamTrainerConfig(device_parameters=DeviceParameters())
+
+# -- lower case
+class T(Complete):  # NOQA:dt201
+    pass
+
+config = DreamTrainerConfig(device_parameters=DeviceParameters())
+
+# -- bare
+class T(Complete):  # noqa
+    pass
+
+config = DreamTrainerConfig(device_parameters=DeviceParameters())
+
+# -- line of the call
+config = DreamTrainerConfig(seeds=1)  # noqa: DT107
+
+# -- last line of the call
+config = DreamTrainerConfig(
+    device_parameters=DeviceParameters(
+        dp_shard='auto',
+        dp_replicate='auto',
+    )  # noqa: DT101
+)
+
+# -- def line
+def config():  # noqa: DT107
+    return DreamTrainerConfig(seeds=1)
+
+# -- hook line
+class T(Complete):
+    def init_weights(self, std):  # noqa: DT204
+        return 1
+"""
+)
 
 
 @pytest.mark.parametrize("text", SUPPRESSED.values(), ids=SUPPRESSED)

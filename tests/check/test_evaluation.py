@@ -5,9 +5,10 @@ Each project has one configuration, written in another way, that asks for
 """
 
 from collections.abc import Callable
+from textwrap import indent
 
 import pytest
-from small_projects import codes, hooks
+from small_projects import codes, hooks, sections
 
 from dream_scaffold.check import Result
 
@@ -41,7 +42,9 @@ IMPORTS = {
     + LAUNCH.replace("fsdp_config", "chosen")
     + CONFIG,
     "module": f"import config\n{LAUNCH.replace('fsdp_config', 'config.fsdp_config')}{CONFIG}",
-    "module alias": f"import config as c\n{LAUNCH.replace('fsdp_config', 'c.fsdp_config')}{CONFIG}",
+    "module alias": "import config as c\n"
+    + LAUNCH.replace("fsdp_config", "c.fsdp_config")
+    + CONFIG,
     "star": f"from config import *\n{LAUNCH}{CONFIG}",
     "star with __all__": f"from config import *\n{LAUNCH}{CONFIG}__all__ = ['fsdp_config']\n",
     "relative": f"from .config import fsdp_config\n{LAUNCH}{CONFIG}",
@@ -116,67 +119,172 @@ def test_launches(project: Check, launch: str) -> None:
     assert hooks(result, "fsdp_config") == SHARDED
 
 
-BODIES = {
-    "local variable": "device = DeviceParameters.FSDP(compile_model=False)\n"
-    "    return Config(device_parameters=device)",
-    "replace": "base = Config(device_parameters=DeviceParameters.FSDP())\n"
-    "    device = replace(base.device_parameters, compile_model=False)\n"
-    "    return replace(base, device_parameters=device)",
-    "deepcopy": "import copy\n    base = Config(device_parameters=DeviceParameters.FSDP())\n"
-    "    mine = copy.deepcopy(base)\n    mine.device_parameters.compile_model = False\n"
-    "    return mine",
-    "helper with arguments": "return make(2 - 2, shard='auto')",
-    "helper with defaults": "return make(shard='auto')",
-    "keyword dict": "common = {'compile_model': False}\n"
-    "    return Config(device_parameters=DeviceParameters.FSDP(**common))",
-    "merged dict": "common = dict(compile_model=True) | {'compile_model': False}\n"
-    "    return Config(device_parameters=DeviceParameters.FSDP(**common))",
-    "nested dict": "return Config(**{'device_parameters': DeviceParameters.FSDP(**COMMON)})",
-    "mutation": "config = Config(device_parameters=DeviceParameters.FSDP())\n"
-    "    config.device_parameters.compile_model = False\n    return config",
-    "assignment of a part": "config = Config()\n"
-    "    config.device_parameters = DeviceParameters.FSDP(compile_model=False)\n"
-    "    return config",
-    "setattr": "config = Config(device_parameters=DeviceParameters.FSDP())\n"
-    "    setattr(config.device_parameters, 'compile_model', False)\n    return config",
-    "loop of setattr": "config = Config(device_parameters=DeviceParameters.FSDP())\n"
-    "    for name, value in {'compile_model': False}.items():\n"
-    "        setattr(config.device_parameters, name, value)\n    return config",
-    "constant": "return Config(device_parameters=DeviceParameters.FSDP(compile_model=COMPILE))",
-    "expression": "return Config(device_parameters=DeviceParameters("
-    "dp_shard=2 ** 3 // 2, compile_model=not (1 < 2 <= 3 and 'a' in ['a'])))",
-    "conditional": "return Config(device_parameters=DeviceParameters.FSDP("
-    "compile_model=False if NODES > 1 else True))",
-    "branch": "if NODES == 2:\n        return make(shard='auto')\n    return Config()",
-    "match": "match NODES:\n        case 1:\n            return Config()\n"
-    "        case 2 | 3:\n            return make(shard='auto')\n    return Config()",
-    "while": "n = 1\n    while n < 4:\n        n *= 2\n    return make(shard=n)",
-    "comprehension": "return make(shard=[n * n for n in (1, 2) if n > 1][0])",
-    "method of a dict": "return make(shard={'a': 4}.get('a', 1))",
-    "class method": "return Presets.sharded()",
-    "static method": "return Presets.plain()",
-    "default factory": "return Sharded()",
-    "inherited default": "return Child(batch_size=2)",
-    "__post_init__": "return Fixed(device_parameters=DeviceParameters.FSDP())",
-    "__init__": "return Written('auto')",
-    "inner function": "def inner(compile_model):\n        return Config(device_parameters="
-    "DeviceParameters.FSDP(compile_model=compile_model))\n    return inner(False)",
-    "partial": "from functools import partial\n    return partial(make, shard='auto')()",
-    "cast": "from typing import cast\n    return cast(Config, make(shard=8))",
-    "unpacking": "(a, b), *rest = (False, 4), 1, 2\n    return make(a, shard=b)",
-    "walrus": "return make(shard=(n := 4))",
-    "raise guard": "import torch\n    if not torch.cuda.is_available():\n"
-    "        raise RuntimeError('no')\n    return make(shard=2)",
-    "print guard": "import os\n    if os.environ.get('DEBUG'):\n        print('x')\n"
-    "    return make(shard=2)",
-    "decorated": "return cached()",
-    "try": "try:\n        return make(shard=2)\n    except Exception:\n        raise",
-    "dtype": "import torch\n    return Config(device_parameters=DeviceParameters.FSDP("
-    "param_dtype=torch.bfloat16, compile_model=False))",
-    "callbacks": "from dream_trainer import callbacks\n    return Config("
-    "callbacks=[callbacks.ProgressBar()], device_parameters=DeviceParameters.FSDP("
-    "compile_model=False))",
-}
+BODIES = sections(
+    """
+# -- local variable
+device = DeviceParameters.FSDP(compile_model=False)
+return Config(device_parameters=device)
+
+# -- replace
+base = Config(device_parameters=DeviceParameters.FSDP())
+device = replace(base.device_parameters, compile_model=False)
+return replace(base, device_parameters=device)
+
+# -- deepcopy
+import copy
+base = Config(device_parameters=DeviceParameters.FSDP())
+mine = copy.deepcopy(base)
+mine.device_parameters.compile_model = False
+return mine
+
+# -- helper with arguments
+return make(2 - 2, shard='auto')
+
+# -- helper with defaults
+return make(shard='auto')
+
+# -- keyword dict
+common = {'compile_model': False}
+return Config(device_parameters=DeviceParameters.FSDP(**common))
+
+# -- merged dict
+common = dict(compile_model=True) | {'compile_model': False}
+return Config(device_parameters=DeviceParameters.FSDP(**common))
+
+# -- nested dict
+return Config(**{'device_parameters': DeviceParameters.FSDP(**COMMON)})
+
+# -- mutation
+config = Config(device_parameters=DeviceParameters.FSDP())
+config.device_parameters.compile_model = False
+return config
+
+# -- assignment of a part
+config = Config()
+config.device_parameters = DeviceParameters.FSDP(compile_model=False)
+return config
+
+# -- setattr
+config = Config(device_parameters=DeviceParameters.FSDP())
+setattr(config.device_parameters, 'compile_model', False)
+return config
+
+# -- loop of setattr
+config = Config(device_parameters=DeviceParameters.FSDP())
+for name, value in {'compile_model': False}.items():
+    setattr(config.device_parameters, name, value)
+return config
+
+# -- constant
+return Config(device_parameters=DeviceParameters.FSDP(compile_model=COMPILE))
+
+# -- expression
+compile_model = not (1 < 2 <= 3 and 'a' in ['a'])
+return Config(
+    device_parameters=DeviceParameters(dp_shard=2 ** 3 // 2, compile_model=compile_model)
+)
+
+# -- conditional
+return Config(device_parameters=DeviceParameters.FSDP(compile_model=False if NODES > 1 else True))
+
+# -- branch
+if NODES == 2:
+    return make(shard='auto')
+return Config()
+
+# -- match
+match NODES:
+    case 1:
+        return Config()
+    case 2 | 3:
+        return make(shard='auto')
+return Config()
+
+# -- while
+n = 1
+while n < 4:
+    n *= 2
+return make(shard=n)
+
+# -- comprehension
+return make(shard=[n * n for n in (1, 2) if n > 1][0])
+
+# -- method of a dict
+return make(shard={'a': 4}.get('a', 1))
+
+# -- class method
+return Presets.sharded()
+
+# -- static method
+return Presets.plain()
+
+# -- default factory
+return Sharded()
+
+# -- inherited default
+return Child(batch_size=2)
+
+# -- __post_init__
+return Fixed(device_parameters=DeviceParameters.FSDP())
+
+# -- __init__
+return Written('auto')
+
+# -- inner function
+def inner(compile_model):
+    return Config(device_parameters=DeviceParameters.FSDP(compile_model=compile_model))
+return inner(False)
+
+# -- partial
+from functools import partial
+return partial(make, shard='auto')()
+
+# -- cast
+from typing import cast
+return cast(Config, make(shard=8))
+
+# -- unpacking
+(a, b), *rest = (False, 4), 1, 2
+return make(a, shard=b)
+
+# -- walrus
+return make(shard=(n := 4))
+
+# -- raise guard
+import torch
+if not torch.cuda.is_available():
+    raise RuntimeError('no')
+return make(shard=2)
+
+# -- print guard
+import os
+if os.environ.get('DEBUG'):
+    print('x')
+return make(shard=2)
+
+# -- decorated
+return cached()
+
+# -- try
+try:
+    return make(shard=2)
+except Exception:
+    raise
+
+# -- dtype
+import torch
+return Config(
+    device_parameters=DeviceParameters.FSDP(param_dtype=torch.bfloat16, compile_model=False)
+)
+
+# -- callbacks
+from dream_trainer import callbacks
+return Config(
+    callbacks=[callbacks.ProgressBar()],
+    device_parameters=DeviceParameters.FSDP(compile_model=False),
+)
+"""
+)
 EXTRAS = """
 import functools
 from config import Config
@@ -231,7 +339,8 @@ class Written(Config):
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_factory_bodies(project: Check, body: str) -> None:
-    factory = f"{EXTRAS}def chosen():\n    {body}\n{LAUNCH.replace('fsdp_config', 'chosen')}"
+    factory = f"{EXTRAS}def chosen():\n{indent(body, '    ')}\n"
+    factory += LAUNCH.replace("fsdp_config", "chosen")
     result = project(factory + CONFIG)
     assert hooks(result, "chosen") == SHARDED
     assert [c for c in codes(result, "error") if c != "DT201"] == []
@@ -265,19 +374,45 @@ def test_an_undecided_field_makes_its_hook_possible(project: Check, expression: 
     assert sorted(codes(result, "info")) == ["DT002", "DT201"]
 
 
-BRANCHES = {
-    "if": "if os.environ.get('BIG'):\n        return FSDP()\n    return ONE()",
-    "if assigned": "device = ONE()\n    if os.environ.get('BIG'):\n        device = FSDP()\n"
-    "    return device",
-    "if expression": "return FSDP() if len(sys.argv) > 2 else ONE()",
-    "mutation under if": "device = ONE()\n    if os.environ.get('BIG'):\n"
-    "        device.dp_shard = 4\n    return device",
-    "unknown degree": "return DeviceParameters(dp_shard=int(os.environ['N']), compile_model=False)",
-    "unknown loop": "device = ONE()\n    for x in sys.argv:\n        device.dp_shard = 4\n"
-    "    return device",
-    "match": "match sys.argv[1]:\n        case 'big':\n            return FSDP()\n"
-    "        case _:\n            return ONE()",
-}
+BRANCHES = sections(
+    """
+# -- if
+if os.environ.get('BIG'):
+    return FSDP()
+return ONE()
+
+# -- if assigned
+device = ONE()
+if os.environ.get('BIG'):
+    device = FSDP()
+return device
+
+# -- if expression
+return FSDP() if len(sys.argv) > 2 else ONE()
+
+# -- mutation under if
+device = ONE()
+if os.environ.get('BIG'):
+    device.dp_shard = 4
+return device
+
+# -- unknown degree
+return DeviceParameters(dp_shard=int(os.environ['N']), compile_model=False)
+
+# -- unknown loop
+device = ONE()
+for x in sys.argv:
+    device.dp_shard = 4
+return device
+
+# -- match
+match sys.argv[1]:
+    case 'big':
+        return FSDP()
+    case _:
+        return ONE()
+"""
+)
 
 
 @pytest.mark.parametrize("body", BRANCHES.values(), ids=BRANCHES)
@@ -285,7 +420,7 @@ def test_an_undecided_branch_makes_its_hook_possible(project: Check, body: str) 
     result = project(
         "import os, sys\n\ndef FSDP():\n    return DeviceParameters.FSDP(compile_model=False)\n\n"
         "def ONE():\n    return DeviceParameters.SINGLE_DEVICE(compile_model=False)\n\n"
-        f"def device():\n    {body}\n\n"
+        f"def device():\n{indent(body, '    ')}\n\n"
         "def some_config():\n    return DreamTrainerConfig(device_parameters=device())"
     )
     assert hooks(result, "some_config") == {"apply_fully_shard": "possible"}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_projects import codes, hooks
+from small_projects import codes, hooks, sections
 
 from dream_scaffold.check import Options, Result, check
 from dream_scaffold.errors import DreamError
@@ -14,44 +14,157 @@ Check = Callable[..., Result]
 COMPILED = "config = DreamTrainerConfig(device_parameters=DeviceParameters())\n"
 """Asks for `apply_compile`, and for nothing else."""
 
-PROVIDED = {
-    "method": "class T(Complete):\n    def apply_compile(self):\n        self.model.compile()",
-    "async method": "class T(Complete):\n    async def apply_compile(self):\n        return 1",
-    "base class": "class B(Complete):\n    def apply_compile(self):\n        return 1\n\n"
-    "class T(B):\n    pass",
-    "mixin": "class M:\n    def apply_compile(self):\n        return 1\n\n"
-    "class T(M, Complete):\n    pass",
-    "mixin of another module": "from mixins import M\n\nclass T(M, Complete):\n    pass\n"
-    "--- mixins.py\nclass M:\n    def apply_compile(self):\n        return 1",
-    "attribute of a module": "import mixins\n\nclass T(mixins.M, Complete):\n    pass\n"
-    "--- mixins.py\nclass M:\n    def apply_compile(self):\n        return 1",
-    "assignment": "def compile_blocks(self):\n    return 1\n\n"
-    "class T(Complete):\n    apply_compile = compile_blocks",
-    "assignment of an import": "from hooks import compile_blocks\n\n"
-    "class T(Complete):\n    apply_compile = compile_blocks\n"
-    "--- hooks.py\ndef compile_blocks(trainer):\n    return 1",
-    "assignment of a foreign name": "from installed import compile_blocks\n\n"
-    "class T(Complete):\n    apply_compile = compile_blocks",
-    "lambda": "class T(Complete):\n    apply_compile = lambda self: self.model.compile()",
-    "assignment from outside": "class T(Complete):\n    pass\n\nT.apply_compile = lambda self: 1",
-    "setattr from outside": "class T(Complete):\n    pass\n\n"
-    "setattr(T, 'apply_compile', lambda self: 1)",
-    "class decorator": "def compiled(cls):\n    def apply_compile(self):\n        return 1\n"
-    "    cls.apply_compile = apply_compile\n    return cls\n\n@compiled\nclass T(Complete):\n    pass",
-    "decorated": "import torch\n\nclass T(Complete):\n    @torch.no_grad()\n"
-    "    def apply_compile(self):\n        return 1",
-    "decorated by foreign code": "from installed import traced\n\nclass T(Complete):\n"
-    "    @traced(name='x')\n    def apply_compile(self):\n        return 1",
-    "decorated by the project": "import functools\n\ndef logged(f):\n    @functools.wraps(f)\n"
-    "    def inner(*args, **kwargs):\n        return f(*args, **kwargs)\n    return inner\n\n"
-    "class T(Complete):\n    @logged\n    def apply_compile(self):\n        return 1",
-    "conditional": "import sys\n\nclass T(Complete):\n    if sys.platform:\n"
-    "        def apply_compile(self):\n            return 1\n    else:\n"
-    "        def apply_compile(self):\n            return 2",
-    "generic base": "from typing import Generic, TypeVar\n\nX = TypeVar('X')\n\n"
-    "class B(Complete, Generic[X]):\n    def apply_compile(self):\n        return 1\n\n"
-    "class T(B[int]):\n    pass",
-}
+PROVIDED = sections(
+    """
+# -- method
+class T(Complete):
+    def apply_compile(self):
+        self.model.compile()
+
+# -- async method
+class T(Complete):
+    async def apply_compile(self):
+        return 1
+
+# -- base class
+class B(Complete):
+    def apply_compile(self):
+        return 1
+
+class T(B):
+    pass
+
+# -- mixin
+class M:
+    def apply_compile(self):
+        return 1
+
+class T(M, Complete):
+    pass
+
+# -- mixin of another module
+from mixins import M
+
+class T(M, Complete):
+    pass
+--- mixins.py
+class M:
+    def apply_compile(self):
+        return 1
+
+# -- attribute of a module
+import mixins
+
+class T(mixins.M, Complete):
+    pass
+--- mixins.py
+class M:
+    def apply_compile(self):
+        return 1
+
+# -- assignment
+def compile_blocks(self):
+    return 1
+
+class T(Complete):
+    apply_compile = compile_blocks
+
+# -- assignment of an import
+from hooks import compile_blocks
+
+class T(Complete):
+    apply_compile = compile_blocks
+--- hooks.py
+def compile_blocks(trainer):
+    return 1
+
+# -- assignment of a foreign name
+from installed import compile_blocks
+
+class T(Complete):
+    apply_compile = compile_blocks
+
+# -- lambda
+class T(Complete):
+    apply_compile = lambda self: self.model.compile()
+
+# -- assignment from outside
+class T(Complete):
+    pass
+
+T.apply_compile = lambda self: 1
+
+# -- setattr from outside
+class T(Complete):
+    pass
+
+setattr(T, 'apply_compile', lambda self: 1)
+
+# -- class decorator
+def compiled(cls):
+    def apply_compile(self):
+        return 1
+    cls.apply_compile = apply_compile
+    return cls
+
+@compiled
+class T(Complete):
+    pass
+
+# -- decorated
+import torch
+
+class T(Complete):
+    @torch.no_grad()
+    def apply_compile(self):
+        return 1
+
+# -- decorated by foreign code
+from installed import traced
+
+class T(Complete):
+    @traced(name='x')
+    def apply_compile(self):
+        return 1
+
+# -- decorated by the project
+import functools
+
+def logged(f):
+    @functools.wraps(f)
+    def inner(*args, **kwargs):
+        return f(*args, **kwargs)
+    return inner
+
+class T(Complete):
+    @logged
+    def apply_compile(self):
+        return 1
+
+# -- conditional
+import sys
+
+class T(Complete):
+    if sys.platform:
+        def apply_compile(self):
+            return 1
+    else:
+        def apply_compile(self):
+            return 2
+
+# -- generic base
+from typing import Generic, TypeVar
+
+X = TypeVar('X')
+
+class B(Complete, Generic[X]):
+    def apply_compile(self):
+        return 1
+
+class T(B[int]):
+    pass
+"""
+)
 
 
 @pytest.mark.parametrize("text", PROVIDED.values(), ids=PROVIDED)
@@ -62,13 +175,35 @@ def test_a_hook_may_be_provided_in_many_ways(project: Check, text: str) -> None:
     assert result.findings == ()
 
 
-OPEN = {
-    "foreign mixin": "from installed import M\n\nclass T(M, Complete):\n    pass",
-    "foreign class decorator": "from installed import d\n\n@d\nclass T(Complete):\n    pass",
-    "__getattr__": "class T(Complete):\n    def __getattr__(self, name):\n        return 1",
-    "unreadable mixin": "from broken import M\n\nclass T(M, Complete):\n    pass\n"
-    "--- broken.py\nclass M(:\n",
-}
+OPEN = sections(
+    """
+# -- foreign mixin
+from installed import M
+
+class T(M, Complete):
+    pass
+
+# -- foreign class decorator
+from installed import d
+
+@d
+class T(Complete):
+    pass
+
+# -- __getattr__
+class T(Complete):
+    def __getattr__(self, name):
+        return 1
+
+# -- unreadable mixin
+from broken import M
+
+class T(M, Complete):
+    pass
+--- broken.py
+class M(:
+"""
+)
 
 
 @pytest.mark.parametrize("text", OPEN.values(), ids=OPEN)
@@ -121,7 +256,8 @@ def test_no_trainer_is_refused(project: Check) -> None:
     with pytest.raises(DreamError) as refusal:
         project("x = 1\n", prelude=False)
     assert str(refusal.value) == (
-        "No trainer found in train.py. Name the file with the class that derives from DreamTrainer."
+        "No trainer found in train.py. "
+        "Name the file with the class that derives from DreamTrainer."
     )
 
 
@@ -198,14 +334,31 @@ def test_only_the_named_configuration_is_checked(project: Check) -> None:
     )
 
 
-RESTRICTED = {
-    "annotation of the trainer": "class T(Complete):\n    config: Mine\n",
-    "quoted annotation": 'class T(Complete):\n    config: "Mine"\n',
-    "annotation of main": "class T(Complete):\n    pass\n\n"
-    "def main(config: Mine):\n    T(config).fit()\n\ncli(main, mine())\n",
-    "annotation of __init__": "class T(Complete):\n    def __init__(self, config: Mine):\n"
-    "        super().__init__(config)\n",
-}
+RESTRICTED = sections(
+    """
+# -- annotation of the trainer
+class T(Complete):
+    config: Mine
+
+# -- quoted annotation
+class T(Complete):
+    config: "Mine"
+
+# -- annotation of main
+class T(Complete):
+    pass
+
+def main(config: Mine):
+    T(config).fit()
+
+cli(main, mine())
+
+# -- annotation of __init__
+class T(Complete):
+    def __init__(self, config: Mine):
+        super().__init__(config)
+"""
+)
 
 
 @pytest.mark.parametrize("text", RESTRICTED.values(), ids=RESTRICTED)

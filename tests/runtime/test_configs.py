@@ -121,7 +121,7 @@ class TestAxes:
                 8,
                 8,
                 "dp_replicate(1) * dp_shard(4) * tp(3) = 12, but WORLD_SIZE is 8. Launch 12, "
-                'or set tensor_parallel=2. [DT102]',
+                "or set tensor_parallel=2. [DT102]",
             ),
             (
                 D(dp_shard=3, tensor_parallel=5),

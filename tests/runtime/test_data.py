@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
-from dream_trainer.data import count_rows, move, set_epoch, unpad
+from dream_trainer.data import count_rows, move, set_epoch, unpadded
 from tests.conftest import run_torchrun
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -71,8 +71,8 @@ def given(loader: Any) -> list[int]:
 class TestUnpad:
     @pytest.mark.parametrize("loader", [None, [1, 2], iter(()), {"a": 1}])
     def test_other_loaders_are_left_alone(self, loader: Any) -> None:
-        unpad(loader)
-        set_epoch(loader, 1)
+        with unpadded(loader):
+            set_epoch(loader, 1)
 
     @pytest.mark.parametrize("shuffle", [False, True])
     @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -83,10 +83,12 @@ class TestUnpad:
         for rank in range(ranks):
             sampler = DistributedSampler(data, ranks, rank, shuffle=shuffle)  # type: ignore[arg-type]
             loader = DataLoader(data, 2, sampler=sampler)  # type: ignore[arg-type, var-annotated]
-            unpad(loader)
-            set_epoch(loader, 3)
-            assert len(given(loader)) == len(sampler)
-            seen += given(loader)
+            padded = len(sampler)
+            with unpadded(loader):
+                set_epoch(loader, 3)
+                assert len(given(loader)) == len(sampler)
+                seen += given(loader)
+            assert len(sampler) == padded
         assert sorted(seen) == list(range(samples))
 
     def test_through_a_batch_sampler(self) -> None:
@@ -95,16 +97,16 @@ class TestUnpad:
         for rank in range(2):
             sampler = DistributedSampler(data, 2, rank, shuffle=False)  # type: ignore[arg-type]
             loader = DataLoader(data, batch_sampler=BatchSampler(sampler, 2, False))  # type: ignore[arg-type, var-annotated]
-            unpad(loader)
-            seen += given(loader)
+            with unpadded(loader):
+                seen += given(loader)
         assert sorted(seen) == list(range(7))
 
     def test_dropping_is_the_users_choice(self) -> None:
         data = torch.arange(7)
         sampler = DistributedSampler(data, 2, 0, shuffle=False, drop_last=True)  # type: ignore[arg-type]
         loader = DataLoader(data, sampler=sampler)  # type: ignore[arg-type, var-annotated]
-        unpad(loader)
-        assert given(loader) == [0, 2, 4]
+        with unpadded(loader):
+            assert given(loader) == [0, 2, 4]
 
 
 Outcomes = dict[str, dict[int, Any]]

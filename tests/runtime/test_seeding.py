@@ -27,6 +27,7 @@ def nothing(weight: Tensor) -> None:
 INITIALISERS: dict[str, Callable[[Tensor], Any]] = {
     "normal": lambda w: nn.init.normal_(w, std=0.02),
     "method": lambda w: w.normal_(),
+    "data": lambda w: w.data.normal_(std=0.02),
     "trunc_normal": lambda w: nn.init.trunc_normal_(w, std=0.5, a=-1, b=1),
     "uniform": lambda w: nn.init.uniform_(w, -0.1, 0.1),
     "xavier_uniform": nn.init.xavier_uniform_,
@@ -55,7 +56,10 @@ class Zoo(nn.Module):
         self.bilinear = nn.Bilinear(2, 3, 4)
 
     def init_weights(self) -> None:
-        for child in [*self.extra, self.default, self.conv, self.embed, self.norm]:
+        for child in self.extra:
+            nn.init.orthogonal_(child.weight)
+            child.bias.data.normal_()
+        for child in [self.default, self.conv, self.embed, self.norm]:
             child.reset_parameters()
         self.gru.reset_parameters()
         self.bilinear.reset_parameters()
@@ -301,6 +305,7 @@ def real() -> None:
     from torch.distributed.fsdp import fully_shard
 
     from dream_trainer.configs import DeviceParameters, RunError
+    from dream_trainer.utils.entrypoint import leave_process_group
     from tests.runtime.tiny import FLOAT32, TinyTrainer, config, set_up
 
     warnings.simplefilter("ignore")
@@ -351,9 +356,8 @@ def real() -> None:
     for name, whole, sharded in zip(("padding", "orthogonal"), *rows.values(), strict=True):
         told.append(f"{name}: {'equal' if torch.equal(whole, sharded) else 'differ'}")
     print("".join(f"[{dist.get_rank()}] {line}\n" for line in told), end="", flush=True)
-    del trainer, weights
-    dist.barrier()
-    dist.destroy_process_group()
+    del trainer, weights, rows
+    leave_process_group()
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def attention_across(
 def gathered_attention(
     mesh: DeviceMesh, attention: Callable[..., Tensor]
 ) -> Callable[..., Tensor]:
-    """Attention of this rank's queries over the keys of all ranks; torch's ring has no CPU kernel."""
+    """Attention of this rank's queries over all ranks' keys; torch's ring has no CPU kernel."""
 
     def attend(
         query: Tensor,
@@ -128,4 +128,5 @@ def causal_mask(length: int, mesh: DeviceMesh, device: torch.device) -> Tensor:
 def _gather(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
     """(..., seq, dim) of every rank, one after the other along seq; gradients are summed."""
     first = tensor.movedim(-2, 0).contiguous()
-    return collectives.all_gather_tensor_autograd(first, 0, mesh).movedim(0, -2)
+    gathered: Tensor = collectives.all_gather_single_autograd(first, 0, mesh)
+    return gathered.movedim(0, -2)

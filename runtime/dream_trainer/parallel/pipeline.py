@@ -1,7 +1,8 @@
 """Pipeline parallelism: a model cut into stages, and the schedule that keeps them busy."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,9 @@ from ..world import World
 
 Loss = Callable[[Any, Any], Tensor]
 """(output of the model, target) -> loss, shape (): the mean over the batch."""
+
+
+FORWARD_ACTIONS = ("F", "SEND_F", "RECV_F", "UNSHARD", "RESHARD")
 
 
 class Parts(NamedTuple):
@@ -148,16 +152,17 @@ class Pipeline:
         self.shape = inputs.shape
         share = window * count if torch.is_grad_enabled() else count
         self.schedule._loss_fn = lambda output, target: loss(output, target) / share
-        run = self.schedule.step if torch.is_grad_enabled() else self.schedule.eval
         losses: list[Tensor] = []
+        keywords = {"target": target, "losses": losses} if self.has_last else {}
         arguments = (inputs,) if self.has_first else ()
-        if self.has_last:
-            run(*arguments, target=target, losses=losses, return_outputs=False)
-            value = torch.stack([part.detach() for part in losses]).sum() * (share / count)
+        if torch.is_grad_enabled():
+            self.schedule.step(*arguments, return_outputs=False, **keywords)
         else:
-            run(*arguments, return_outputs=False)
-            value = torch.zeros((), device=self.device)
-        value = value.float()
+            with forward_only(self.schedule):
+                self.schedule.eval(*arguments, return_outputs=False, **keywords)
+        value = torch.zeros((), device=self.device)
+        if self.has_last:
+            value += torch.stack([part.detach() for part in losses]).sum() * (share / count)
         dist.broadcast(value, self.loss_rank, group=self.group)
         return value
 
@@ -167,3 +172,25 @@ class Pipeline:
             for kind in ("forward", "backward"):
                 if hasattr(self.schedule, f"{name}_{kind}_initialized"):
                     setattr(self.schedule, f"{name}_{kind}_initialized", False)
+
+
+@contextmanager
+def forward_only(schedule: _PipelineSchedule) -> Iterator[None]:
+    """Leave the backward actions out: V schedules try them in `eval` as well."""
+    order = getattr(schedule, "pipeline_order_with_comms", None)
+    if order is None:
+        yield
+        return
+    schedule.pipeline_order_with_comms = {  # type: ignore[attr-defined]
+        rank: [forward for action in actions for forward in _forward_actions(action)]
+        for rank, actions in order.items()
+    }
+    try:
+        yield
+    finally:
+        schedule.pipeline_order_with_comms = order  # type: ignore[attr-defined]
+
+
+def _forward_actions(action: Any) -> list[Any]:
+    parts = action.sub_actions or (action,)
+    return [part for part in parts if part.computation_type.value in FORWARD_ACTIONS]

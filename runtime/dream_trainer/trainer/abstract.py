@@ -69,8 +69,8 @@ class AbstractTrainer:
         """
         for model in self.named_models().values():
             for module in reversed(list(model.modules())):
-                if callable(reset := getattr(module, "reset_parameters", None)):
-                    reset()
+                if callable(reset := getattr(type(module), "reset_parameters", None)):
+                    reset(module)
 
     def configure_optimizers(self) -> dict[nn.Module, Optimizer]:
         """Build the optimizers over the models' parameters: `{self.model: self.optimizer}`."""

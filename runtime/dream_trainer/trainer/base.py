@@ -63,6 +63,8 @@ class BaseTrainer(AbstractTrainer):
     """What ended the newest training epoch."""
 
     _num_items: Tensor | None = None
+    _items_factor: Tensor | None = None
+    _items_step = -1
 
     def default_callbacks(self) -> list[Callback]:
         """What `config.callbacks=None` stands for."""
@@ -102,8 +104,11 @@ class BaseTrainer(AbstractTrainer):
                     "self.backward(num_items=...) cannot divide the loss of a pipeline, whose "
                     "gradients are there already. Leave num_items out, or set pipeline_parallel=1."
                 )
-            items = torch.as_tensor(num_items, device=loss.device)
-            self._num_items = items if self._num_items is None else self._num_items + items
+            items = torch.as_tensor(num_items, device=loss.device).detach()
+            if self._items_step != self.global_step:  # The first batch of a window.
+                self._items_step = self.global_step
+                self._num_items = self._items_factor = None
+            self._num_items = items.clone() if self._num_items is None else self._num_items + items
         elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
             loss = loss / window
         if loss.requires_grad or not self.pipelines:  # A pipeline has been backward already.
@@ -151,7 +156,8 @@ class BaseTrainer(AbstractTrainer):
         must_be_finite = self.config.device_parameters.error_if_nonfinite
         factor = self._window_factor()
         wants_norm = self.is_logging_step or must_be_finite or max_norm is not None
-        if not wants_norm and factor is None and self.gradient_sync.group is None:
+        averages = self.gradient_sync.group is not None
+        if factor is None and not wants_norm and not averages and self.global_step:
             return None
         gradients = [
             parameter.grad
@@ -168,6 +174,8 @@ class BaseTrainer(AbstractTrainer):
         self.gradient_sync.average(gradients)
         if factor is not None:
             scale(gradients, factor)
+        if not wants_norm:
+            return None
         norm = total_norm(gradients, self.world.pp_group)
         if must_be_finite and not norm.isfinite():
             raise RunError(
@@ -180,11 +188,14 @@ class BaseTrainer(AbstractTrainer):
 
     def _window_factor(self) -> Tensor | float | None:
         """What the window's gradients lack to be those of one mean."""
-        if (items := self._num_items) is not None:
-            self._num_items = None
-            if self.world.loss_size > 1:
-                dist.all_reduce(items, group=self.world.loss_group)
-            return self.world.loss_size / items  # Ranks are averaged, but items are summed.
+        if self._items_step == self.global_step and self._num_items is not None:
+            if self._items_factor is None:  # Counted once, however many optimizers step.
+                total = self._num_items.clone()
+                if self.world.loss_size > 1:
+                    dist.all_reduce(total, group=self.world.loss_group)
+                # Ranks are averaged, but items are summed. None at all: nothing to scale.
+                self._items_factor = self.world.loss_size / total.clamp(min=1)
+            return self._items_factor
         window = self.config.training_parameters.gradient_accumulation_steps
         short = self.batches_in_window
         return window / short if short < window else None

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -20,6 +21,7 @@ from .overrides import override
 Factory = Callable[[], BaseTrainerConfig]
 Choice = BaseTrainerConfig | Factory
 Main = Callable[[Any], object]
+LIBRARIES = ("stdlib", "purelib", "platlib")
 
 
 def cli(main: Main, config: Choice | Mapping[str, Choice]) -> None:
@@ -50,6 +52,9 @@ def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
         except Exception as error:
             kind = error.code if isinstance(error, ConfigError) else type(error).__name__
             end_with(StartError(f"{error} [{kind}]{_place(error)}"))
+        if not show:
+            for callback in config.callbacks or ():
+                callback.pre_launch(config)
         if show:
             typer.echo(f"{render(config)}\nmesh: {describe_mesh(config)}")
         elif (count := processes(config)) > 1:
@@ -92,8 +97,9 @@ def resolve(
     choice = choices[name]
     config = choice() if callable(choice) else choice
     for modifier in MODIFIERS.values():
-        if options.get(modifier.name):
-            modifier.apply(config, options[modifier.name])
+        value = options.get(modifier.name)
+        if value is not None and value is not False:  # 0 is a value.
+            modifier.apply(config, value)
     for assignment in options.get("set") or ():
         config = override(config, assignment)
     return config
@@ -126,11 +132,12 @@ def _processes(count: int) -> str:
 
 def _place(error: Exception) -> str:
     """Where in the user's code `error` arose, as a line to put below it."""
-    own = Path(__file__).parents[1]
+    others = (Path(__file__).parents[1], *(Path(sysconfig.get_path(p)) for p in LIBRARIES))
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if own not in Path(frame.filename).parents and frame.filename != "<string>"
+        if Path(frame.filename).exists()
+        and not any(folder in Path(frame.filename).parents for folder in others)
     ]
     return "".join(f"\n  --> {f.filename}:{f.lineno}, in {f.name}" for f in frames[-1:])
 

@@ -72,13 +72,13 @@ def single_device(config: Any, _: bool) -> None:
 @register_modifier("--force-ddp")
 def force_ddp(config: Any, _: bool) -> None:
     """Replicate over all data-parallel ranks instead of sharding."""
-    set_device(config, force_ddp=True, force_fsdp=False)
+    set_device(config, force_ddp=True)
 
 
 @register_modifier("--force-fsdp")
 def force_fsdp(config: Any, _: bool) -> None:
     """Shard over all data-parallel ranks instead of replicating."""
-    set_device(config, force_fsdp=True, force_ddp=False)
+    set_device(config, force_fsdp=True)
 
 
 @register_modifier("--no-compile")

@@ -48,7 +48,7 @@ def _replace(owner: Any, names: list[str], text: str, path: str) -> Any:
 def _parse(text: str, hint: Any, path: str) -> Any:
     """`text` as a value of type `hint`: a Python literal or, where text is allowed, itself."""
     try:
-        value = ast.literal_eval(text)
+        value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
         value = text
     for candidate in (value, text):
