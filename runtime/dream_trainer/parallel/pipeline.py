@@ -48,10 +48,11 @@ def cut_model(
 ) -> Parts:
     """This rank's stages of `model` and the schedule of `DeviceParameters`.
 
-    `layers` names a `ModuleList` that is dealt out evenly; `first` and `last` name the
-    modules that go before and after it. What a stage does not hold is an `nn.Identity`
-    there: names stay those of the whole model, and so does its `forward`, which must pass
-    one tensor from module to module. Raises `RunError` where there are too few layers.
+    `layers` names a `ModuleList` that is dealt out evenly; each stage's holds its own under
+    their names in the whole model. `first` and `last` name the modules that go before and
+    after; elsewhere they are an `nn.Identity`. So names and `forward` stay those of the
+    whole model, which must pass one tensor from module to module. Raises `RunError` where
+    there are too few layers.
     """
     parameters = world.parameters
     schedule_class = get_schedule_class(parameters.pipeline_schedule)
@@ -96,13 +97,13 @@ def _part(
     last: Sequence[str],
 ) -> nn.Module:
     part = copy.deepcopy(model)
-    blocks = part.get_submodule(layers)
-    total = len(blocks)  # type: ignore[arg-type]
+    blocks = part.get_submodule(layers)._modules
+    total = len(blocks)
     kept = range(total * index // count, total * (index + 1) // count)
-    absent = [f"{layers}.{i}" for i in range(total) if i not in kept]
-    absent += first if index > 0 else ()
-    absent += last if index < count - 1 else ()
-    for name in absent:
+    for position, name in enumerate(list(blocks)):
+        if position not in kept:
+            del blocks[name]  # Deleting from the ModuleList itself would renumber the others.
+    for name in (*(first if index > 0 else ()), *(last if index < count - 1 else ())):
         parent, _, child = name.rpartition(".")
         setattr(part.get_submodule(parent), child, nn.Identity())
     return part
