@@ -18,7 +18,7 @@ class OutputFormat(StrEnum):
 def check(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders. Default: this folder."),
+        typer.Argument(metavar="PATH", help="Files or folders. Default: this folder."),
     ] = None,
     output_format: Annotated[
         OutputFormat | None, typer.Option(help="How findings are printed. Default: full.")

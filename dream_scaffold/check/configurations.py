@@ -16,6 +16,10 @@ FEATURES = tuple(
 """The switches of `DeviceParameters`."""
 
 
+MOST_UNDECIDED = 4
+"""Undecided fields of one configuration that are told one by one."""
+
+
 class Size(NamedTuple):
     """How many processes a run has, in all and on one node."""
 
@@ -178,16 +182,17 @@ def _reasons(hook: contract.Hook, candidate: Candidate) -> tuple[Note, ...]:
 def _notes(candidate: Candidate, layout: Layout, names: list[str]) -> tuple[Note, ...]:
     """Where the configuration gives `names` the values that they have."""
     notes = []
+    undecided_names = {name for name, _ in unknown_fields(layout.record)}
     for name in names:
         origin = layout.record.origins.get(name)
         if origin is None:
             continue
         setting = layout.parameters.setting(name)
-        text = (
-            f"{candidate.name} sets {setting}"
-            if origin.explicit
-            else f"{candidate.name} leaves {setting}, the default"
-        )
+        text = f"{candidate.name} sets {setting}"
+        if name in undecided_names:
+            text = f"{candidate.name} does not decide {name}"
+        elif not origin.explicit:
+            text = f"{candidate.name} leaves {setting}, the default"
         notes.append(Note(text, origin.site.place))
     return tuple(notes)
 
@@ -212,6 +217,8 @@ def _problems(
         ]
         notes = _notes(candidate, layout, names)
         certain = len(hits) == len(candidate.layouts) and candidate.open is None
+        if not certain and len(list(unknown_fields(layout.record))) > MOST_UNDECIDED:
+            continue  # Of parameters that are open altogether, anything might be said.
         message = problem.fact if certain else _perhaps(problem.fact, candidate, layout, names)
         if certain and hook is not None and opened is not None:
             certain = False
@@ -228,23 +235,25 @@ def _mentions(fact: str, setting: str) -> bool:
 def _perhaps(fact: str, candidate: Candidate, layout: Layout, names: list[str]) -> str:
     unknown = dict(unknown_fields(layout.record))
     why = next((unknown[name] for name in names if name in unknown), candidate.open)
-    reason = f"{why.text}" if why is not None else f"{candidate.name} has branches"
-    return f"{reason}; perhaps {fact}"
+    reason = "it hangs on a branch" if why is None else why.text
+    return f"{fact} Whether it comes to that is not decided: {reason}."
 
 
 def undecided(candidate: Candidate) -> Iterator[Match]:
-    """What of a configuration could not be decided, and why."""
+    """What of a configuration could not be decided, and why; each reason once."""
+    reasons: dict[Unknown, list[str]] = {}
     if candidate.open is not None and not candidate.layouts:
-        yield _unknown("device_parameters", candidate.open, candidate)
-    seen: list[Record] = []
-    for layout in candidate.layouts:
-        if layout.record not in seen:
-            seen.append(layout.record)
-            for name, why in unknown_fields(layout.record):
-                yield _unknown(name, why, candidate)
+        reasons[candidate.open] = ["device_parameters"]
+    for record in {id(layout.record): layout.record for layout in candidate.layouts}.values():
+        for name, why in unknown_fields(record):
+            reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        yield _unknown(names, why, candidate)
 
 
-def _unknown(name: str, why: Unknown, candidate: Candidate) -> Match:
+def _unknown(names: list[str], why: Unknown, candidate: Candidate) -> Match:
     place = candidate.place if why.site is None else why.site.place
-    message = f"{name} of {candidate.name} is not decided: {why.text}."
+    few = " and ".join(names) if len(names) <= MOST_UNDECIDED else f"{len(names)} fields"
+    verb = "is" if len(names) == 1 else "are"
+    message = f"{few} of {candidate.name} {verb} not decided: {why.text}."
     return Match(place, message, config=candidate.name)

@@ -7,62 +7,11 @@ from .configurations import Candidate, Size, describe, evaluate, undecided
 from .facts import Configuration, Fault, HookProblem, Match, Project, Trainer
 from .hinge import configs, contract
 from .methods import abstract_methods, mentioned_names, read_methods
-from .source import Module, Sources
+from .program import Program, accepted_class, may_be_factory, values_of
+from .source import Sources
 from .values.classes import derives, is_config, is_trainer, linearize, why_open
 from .values.construction import Launch
-from .values.domain import Arguments, Class, Function, Record, Scope, Unknown, Value
-from .values.explore import Outcome, explore
-from .values.statements import Interpreter
-
-
-class Program:
-    """One file of the project, run on abstract values as the script that is started."""
-
-    def __init__(self, sources: Sources, module: Module) -> None:
-        self.sources = sources
-        self.module = module
-        self.outcomes = list(explore(sources, self._start))
-
-    def _start(self, run: Interpreter) -> Value:
-        run.module_scope(self.module, "__main__")
-        return None
-
-    @property
-    def classes(self) -> Iterator[Class]:
-        for outcome in self.outcomes:
-            yield from outcome.run.classes
-
-    @property
-    def launches(self) -> Iterator[Launch]:
-        for outcome in self.outcomes:
-            yield from outcome.run.launches
-
-    def scopes(self, path: str) -> Iterator[Scope]:
-        """The names of a module and of every module that it imports."""
-        run = self.outcomes[0].run
-        modules = [path, *(module.path for module in run.imports.get(path, []))]
-        for module in modules:
-            if module in run.scopes:
-                yield run.scopes[module]
-
-    def call(self, function: Function, main: Function | None) -> list[Outcome]:
-        """What a factory returns, on every path, and `main` makes of it."""
-        path, name = function.site.module.path, function.name
-        node = function.node
-
-        def start(run: Interpreter) -> Value:
-            is_main = path == self.module.path
-            scope = run.module_scope(function.site.module, "__config__" if is_main else None)
-            found = scope.names.get(name)
-            if not isinstance(found, Function) or found.node is not node:
-                return Unknown("is replaced")
-            value = run.invoke(found, None, Arguments([], {}, {}), found.site)
-            if main is not None and isinstance(value, Record):
-                scope = run.module_scope(main.site.module, "__config__")
-                run.call(scope.names.get(main.name), Arguments([value], {}, {}), main.site)
-            return value
-
-        return list(explore(self.sources, start))
+from .values.domain import Class, Function, Record, Unknown, Value
 
 
 class Reader:
@@ -124,7 +73,9 @@ class Reader:
             evaluate(candidate, self.size)
             self.faults += candidate.faults
             self.faults += [Fault("DT002", match) for match in undecided(candidate)]
-            described.append(describe(candidate, cls.name, place, hooks, opened))
+            config = describe(candidate, cls.name, place, hooks, opened)
+            if config not in described:
+                described.append(config)
         if opened is not None:
             why = f"{cls.name} may have methods that its source does not show: {opened}."
             self.faults.append(Fault("DT002", Match(place, why)))
@@ -145,14 +96,20 @@ class Reader:
         """Every configuration that reaches `cls`: those launched with it, then the others."""
         candidates: dict[object, Candidate] = {}
         main: Function | None = None
+        launched: set[object] = set()
         elsewhere: set[object] = set()
         for other in self.programs:
+            # Two scripts may launch the same configuration, and each change it first.
             for launch in other.launches:
                 key = _key(launch.config)
                 if launch.trainer.node is not cls.node:
                     elsewhere.add(key)
                 elif isinstance(launch.config, Record):
-                    candidate = candidates.setdefault(key, _candidate(launch.config))
+                    own = (other.module.path, key)
+                    candidate = candidates.setdefault(own, _candidate(launch.config))
+                    if other.cut is not None and other.cut not in candidate.values:
+                        candidate.values.append(other.cut)
+                    launched.add(key)
                     if launch.config not in candidate.values:
                         candidate.values.append(launch.config)
                     candidate.launched = True
@@ -161,8 +118,8 @@ class Reader:
                 else:
                     self._add_unknown_launch(launch)
         for key, candidate in self._reachable(cls, program, main):
-            if key not in elsewhere:
-                candidates.setdefault(key, candidate)
+            if key not in elsewhere and key not in launched:
+                candidates[key] = candidate
         any_launched = any(candidate.launched for candidate in candidates.values())
         chosen = []
         for candidate in candidates.values():
@@ -184,12 +141,12 @@ class Reader:
         """Factories and instances in the script, the trainer's module and what they import."""
         paths = dict.fromkeys([program.module.path, cls.site.module.path])
         seen: set[object] = set()
-        accepted = _restriction(cls, main, program)
+        accepted = accepted_class(cls, main, program)
         for scope in [scope for path in paths for scope in program.scopes(path)]:
             for name, value in scope.names.items():
                 if name.startswith("_") or _key(value) in seen:
                     continue
-                if isinstance(value, Function) and _may_be_factory(value, program):
+                if isinstance(value, Function) and may_be_factory(value, program):
                     seen.add(_key(value))
                     values = [outcome.value for outcome in program.call(value, main)]
                     records = [value for value in values if _is_config(value)]
@@ -198,7 +155,7 @@ class Reader:
                         yield _key(value), Candidate(value.name, place, values)
                 elif isinstance(value, Record) and _is_config(value) and _fits(value, accepted):
                     seen.add(_key(value))
-                    values = list(_same_names(program, scope, name))
+                    values = list(values_of(program, scope, name))
                     candidate = _candidate(value)
                     candidate.values = values
                     yield _key(value), candidate
@@ -241,14 +198,6 @@ def _key(value: Value) -> object:
     return id(value)
 
 
-def _same_names(program: Program, scope: Scope, name: str) -> Iterator[Value]:
-    """What a name of a module stands for, on every path."""
-    for outcome in program.outcomes:
-        known = outcome.run.scopes.get(scope.module.path)
-        if known is not None and name in known.names:
-            yield known.names[name]
-
-
 def _is_config(value: Value) -> bool:
     return isinstance(value, Record) and is_config(value.cls)
 
@@ -257,43 +206,6 @@ def _fits(value: Value, accepted: Value) -> bool:
     if not isinstance(accepted, (Class, type)) or not isinstance(value, Record):
         return True
     return derives(value.cls, accepted)
-
-
-def _may_be_factory(function: Function, program: Program) -> bool:
-    """Whether calling a function without arguments may give a configuration."""
-    node = function.node
-    if isinstance(node, ast.Lambda) or function.opaque or function.kind != "function":
-        return False
-    parameters = node.args
-    names = parameters.posonlyargs + parameters.args + parameters.kwonlyargs
-    if any(item.arg not in function.defaults for item in names):
-        return False
-    if node.returns is None:
-        return any(isinstance(inner, ast.Return) and inner.value for inner in ast.walk(node))
-    returned = program.outcomes[0].run.annotation(node.returns, function.scope)
-    if isinstance(returned, (Class, type)):
-        return is_config(returned)
-    return isinstance(returned, Unknown)
-
-
-def _restriction(cls: Class, main: Function | None, program: Program) -> Value:
-    """The class of configuration that a trainer's annotations ask for, if they do."""
-    run = program.outcomes[0].run
-    for base in linearize(cls):
-        if not isinstance(base, Class):
-            continue
-        init = base.members.get("__init__")
-        annotation = base.annotations.get("config")
-        if annotation is None and isinstance(init, Function):
-            parameters = init.node.args.args + init.node.args.kwonlyargs
-            found = [item.annotation for item in parameters if item.arg == "config"]
-            annotation = found[0] if found else None
-        if annotation is not None:
-            return run.annotation(annotation, base.scope)
-    parameters = main.node.args.args[:1] if main is not None else []
-    if main is not None and parameters and parameters[0].annotation is not None:
-        return run.annotation(parameters[0].annotation, main.scope)
-    return None
 
 
 def _always(cls: Class, hooks: frozenset[str], opened: str | None) -> Iterator[HookProblem]:

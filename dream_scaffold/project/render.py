@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import __version__, resources
 from ..errors import DreamError
-from .options import MODES, Options
+from .options import MODES, RECIPES, Options
 
 RUNTIME = "dream_trainer"
 
@@ -53,18 +53,22 @@ def _render(options: Options, target: Path) -> None:
             "ranks": mode.ranks,
             "version": __version__,
         }
-        for layer in ("project", f"recipes/{options.recipe}"):
-            run_copy(
-                str(resources.templates()),
-                target,
-                data | {"layer": layer},
-                defaults=True,
-                overwrite=True,
-                quiet=True,
-                cleanup_on_error=False,
-            )
-    for name in DOTTED:
-        (target / name).rename(target / f".{name}")
+        run_copy(
+            str(resources.templates()),
+            target,
+            data,
+            exclude=[f"/recipes/{other}" for other in RECIPES if other != options.recipe],
+            defaults=True,
+            overwrite=True,
+            quiet=True,
+            cleanup_on_error=False,
+        )
+    for layer in ("project", f"recipes/{options.recipe}"):
+        for path in list((target / layer).iterdir()):
+            dot = "." if path.name in DOTTED else ""
+            path.rename(target / f"{dot}{path.name}")
+    for emptied in ("project", "recipes"):
+        shutil.rmtree(target / emptied)
 
 
 def _copy_runtime(target: Path) -> None:

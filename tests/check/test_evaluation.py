@@ -4,13 +4,18 @@ Each project has one configuration, written in another way, that asks for
 `apply_fully_shard` and not for `apply_compile`, unless the test says otherwise.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
 from textwrap import indent
 
 import pytest
 from small_projects import codes, hooks, sections
 
 from dream_scaffold.check import Result
+from dream_scaffold.check.hinge import configs
 
 Check = Callable[..., Result]
 
@@ -326,7 +331,6 @@ class Child(Sharded):
 @dataclass(kw_only=True)
 class Fixed(Config):
     def __post_init__(self):
-        super().__post_init__()
         self.device_parameters.compile_model = False
 
 class Written(Config):
@@ -344,6 +348,29 @@ def test_factory_bodies(project: Check, body: str) -> None:
     result = project(factory + CONFIG)
     assert hooks(result, "chosen") == SHARDED
     assert [c for c in codes(result, "error") if c != "DT201"] == []
+
+
+def test_the_evaluation_of_factories_agrees_with_python(project: Check, tmp_path: Path) -> None:
+    bodies = [body for body in BODIES.values() if "torch" not in body and "callbacks" not in body]
+    project("config = 1\n" + CONFIG)
+    for number, body in enumerate(bodies):
+        factory = f"{EXTRAS}def chosen():\n{indent(body, '    ')}\n"
+        (tmp_path / f"sample_{number}.py").write_text(factory)
+    script = (
+        "import importlib\n"
+        f"for number in range({len(bodies)}):\n"
+        "    config = importlib.import_module(f'sample_{number}').chosen()\n"
+        "    device = config.device_parameters\n"
+        "    print(type(config).__name__, device.dp_shard != 1, device.compile_model)\n"
+    )
+    runtime = Path(__file__).parents[2] / "runtime"
+    environment = {"PYTHONPATH": f"{runtime}:{tmp_path}"}
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    lines = told.stdout.splitlines()
+    assert len(lines) == len(bodies), told.stderr
+    assert {line.partition(" ")[2] for line in lines} == {"True False"}
 
 
 UNDECIDED = {
@@ -445,3 +472,34 @@ def test_setattr_by_an_unknown_name_forgets_the_record(project: Check, names: st
     )
     assert hooks(result, "some_config")["apply_compile"] == "possible"
     assert codes(result, "error") == []
+
+
+def test_what_is_undecided_is_told_with_its_reason(project: Check) -> None:
+    result = project(
+        "import os\n\ndef c():\n    return DreamTrainerConfig(device_parameters=DeviceParameters("
+        "compile_model=os.environ.get('C') == '1'))",
+        verbose=True,
+    )
+    possible, reason = result.findings
+    assert possible.message == (
+        "compile_model=True calls apply_compile(), which Complete does not define. "
+        "Whether it comes to that is not decided: `os.environ.get('C')` is outside the project."
+    )
+    assert [note.text for note in possible.notes] == ["c does not decide compile_model"]
+    assert reason.message == (
+        "compile_model of c is not decided: `os.environ.get('C')` is outside the project."
+    )
+
+
+def test_parameters_that_are_open_altogether_are_told_once(project: Check) -> None:
+    result = project(
+        "import sys\n\ndef c():\n    return DreamTrainerConfig(device_parameters="
+        "DeviceParameters(**read(sys.argv)))",
+        verbose=True,
+    )
+    assert set(hooks(result, "c").values()) == {"possible"}
+    (finding,) = result.findings
+    number = len(fields(configs.DeviceParameters))
+    assert finding.message == (
+        f"{number} fields of c are not decided: `read(sys.argv)` cannot be decided from source."
+    )

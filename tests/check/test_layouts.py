@@ -224,3 +224,88 @@ def test_logging_leaves_a_configuration_alone(project: Check) -> None:
         "    print(json.dumps(asdict(config)), config)\n    return config\n"
     )
     assert hooks(result, "c") == {}
+
+
+def test_two_scripts_that_change_the_same_configuration(project: Check) -> None:
+    text = (
+        "from config import c\n\nif __name__ == '__main__':\n    config = c()\n"
+        "    config.device_parameters.compile_model = False\n    Complete(config).fit()\n"
+        "--- config.py\nfrom dream_trainer import DreamTrainerConfig\n"
+        "from dream_trainer.configs import DeviceParameters\n\n"
+        "def c():\n    return DreamTrainerConfig(device_parameters=DeviceParameters())\n"
+        "--- other.py\nfrom train import Complete\nfrom config import c\n\nComplete(c()).fit()\n"
+    )
+    assert codes(project(text)) == []
+    assert codes(project(text, paths=())) == ["DT201"]
+
+
+def test_what_is_only_told_does_not_branch(project: Check) -> None:
+    guards = "".join(
+        f"    if os.environ.get('X{i}'):\n        wandb.init(project='x', tags=[{i}])\n"
+        for i in range(12)
+    )
+    text = (
+        "import os\nimport wandb\n\ndef main(config):\n"
+        f"{guards}    Complete(config).fit()\n\n"
+        "def c():\n    return DreamTrainerConfig(device_parameters=DeviceParameters())\n\n"
+        "cli(main, c())\n"
+    )
+    assert codes(project(text), "error") == ["DT201"]
+
+
+def test_too_many_branches_make_nothing_certain(project: Check) -> None:
+    guards = "".join(
+        f"    if os.environ.get('X{i}'):\n        config.seed = {i}\n" for i in range(12)
+    )
+    text = (
+        "import os\n\ndef main(config):\n"
+        f"{guards}    Complete(config).fit()\n\n"
+        "def c():\n    return DreamTrainerConfig(device_parameters=DeviceParameters())\n\n"
+        "cli(main, c())\n"
+    )
+    assert codes(project(text), "error") == []
+
+
+def test_a_main_that_raises_keeps_its_configuration(project: Check) -> None:
+    text = TWO_FILES.replace(
+        "    MyTrainer(config).fit()", "    MyTrainer(config).fit()\n    raise SystemExit(0)"
+    )
+    assert codes(project(text, prelude=False)) == ["DT201", "DT201"]
+
+
+def test_each_choice_of_a_script_is_certain_in_itself(project: Check) -> None:
+    text = TWO_FILES.replace("    cli(main, debug_config())", "    main(chosen)").replace(
+        'if __name__ == "__main__":',
+        "import sys\nfrom config import fsdp_config\n\n"
+        'if sys.argv[1] == "fsdp":\n    chosen = fsdp_config()\n'
+        "else:\n    chosen = debug_config()\n"
+        'if __name__ == "__main__":',
+    )
+    result = project(text, prelude=False)
+    assert codes(result, "error") == ["DT201", "DT201"]
+    assert hooks(result, "debug_config") == {}
+
+
+def test_names_of_the_runtime_by_every_path(project: Check) -> None:
+    result = project(
+        """
+import dream_trainer as dt
+from dream_trainer.configs import *
+from dream_trainer.configs.device import DeviceParameters as Device
+
+class T(dt.DreamTrainer):
+    config: "dt.DreamTrainerConfig"
+    configure_models = configure_optimizers = training_step = lambda self, *args: {}
+
+    def configure_dataloaders(self):
+        return [], []
+
+a = dt.DreamTrainerConfig(device_parameters=dt.configs.DeviceParameters.FSDP())
+b = dt.DreamTrainerConfig(device_parameters=Device.FSDP())
+c = dt.DreamTrainerConfig(device_parameters=DeviceParameters.FSDP())
+""",
+        prelude=False,
+    )
+    both = dict.fromkeys(("apply_compile", "apply_fully_shard"), "required")
+    assert [hooks(result, name) for name in "abc"] == [both] * 3
+    assert codes(result) == ["DT201"] * 2

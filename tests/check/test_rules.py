@@ -27,18 +27,11 @@ def options_of(sample: str) -> dict[str, object]:
     return {name.replace("-", "_"): int(value) for name, value in given}
 
 
-def report(project: Check, rule: Rule, sample: str) -> list[str]:
-    result = project(sample, verbose=True, **options_of(sample))
-    return [f.message for f in result.findings if f.code == rule.CODE]
-
-
 @pytest.mark.parametrize(("rule", "sample"), PASSES, ids=named)
 def test_passes(project: Check, rule: Rule, sample: str) -> None:
-    found = [
-        f
-        for f in project(sample, verbose=True, **options_of(sample)).findings
-        if f.code == rule.CODE and (f.severity == rule.SEVERITY or rule.CODE != "DT201")
-    ]
+    result = project(sample, verbose=True, **options_of(sample))
+    # A hit that is only possible is an info, whatever the rule.
+    found = [f for f in result.findings if (f.code, f.severity) == (rule.CODE, rule.SEVERITY)]
     assert found == []
 
 

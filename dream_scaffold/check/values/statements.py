@@ -5,25 +5,23 @@ from collections.abc import Callable
 from typing import Any
 
 from ..source import Module
-from .classes import is_config
-from .definitions import Definitions
+from .bindings import Bindings
 from .domain import (
     External,
     Function,
-    Record,
     Scope,
-    Site,
     Unknown,
     Value,
     truth,
 )
+from .foreign import FOREIGN
 from .operators import iterate, operate, undecided
 from .signals import LeftLoop, NextTurn, Raised, Returned, Signal
 
 LONGEST_LOOP = 1000
 
 
-class Interpreter(Definitions):
+class Interpreter(Bindings):
     """Runs the top level of modules, and functions of the project, on abstract values.
 
     One interpreter is one path through the program: see `explore`.
@@ -97,49 +95,6 @@ class Interpreter(Definitions):
     def expression(self, node: ast.Expr, scope: Scope) -> None:
         self.evaluate(node.value, scope)
 
-    # Assignments.
-
-    def assign(self, node: ast.Assign, scope: Scope) -> None:
-        value = self.evaluate(node.value, scope)
-        for target in node.targets:
-            self.bind_target(target, value, scope)
-
-    def annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
-        if node.value is not None:
-            self.bind_target(node.target, self.evaluate(node.value, scope), scope)
-
-    def augmented(self, node: ast.AugAssign, scope: Scope) -> None:
-        if not isinstance(node.target, (ast.Name, ast.Attribute)):
-            return
-        current = self.evaluate(node.target, scope)
-        value = operate(node.op, current, self.evaluate(node.value, scope), node, scope)
-        self.bind_target(node.target, value, scope)
-
-    def bind_target(self, target: ast.expr, value: Value, scope: Scope) -> None:
-        site = Site(scope.module, target)
-        if isinstance(target, ast.Name):
-            scope.names[target.id] = value
-            if isinstance(value, Record) and value.label is None and is_config(value.cls):
-                value.label = (target.id, site)
-        elif isinstance(target, ast.Attribute):
-            owner = self.evaluate(target.value, scope)
-            self.assign_attribute(owner, target.attr, value, site)
-        elif isinstance(target, ast.Subscript):
-            owner, key = self.evaluate(target.value, scope), self.evaluate(target.slice, scope)
-            if isinstance(owner, dict) and isinstance(key, (str, int)):
-                owner[key] = value
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            parts = spread(value, target.elts)
-            for index, element in enumerate(target.elts):
-                part = Unknown(site=site) if parts is None else parts[index]
-                is_rest = isinstance(element, ast.Starred)
-                self.bind_target(element.value if is_rest else element, part, scope)  # type: ignore[attr-defined]
-
-    def declare_global(self, node: ast.Global, scope: Scope) -> None:
-        # What a function does to globals is rare in configurations: no longer decidable.
-        for name in node.names:
-            scope.top.names[name] = undecided(node, scope)
-
     # Flow.
 
     def returned(self, node: ast.Return, scope: Scope) -> None:
@@ -162,8 +117,23 @@ class Interpreter(Definitions):
             self.run(node.body if known else node.orelse, scope)
         elif not node.orelse and all(map(_ends_or_idles, node.body)):
             return  # Either nothing happens, or there is no configuration at all.
+        elif not node.orelse and all(self.only_tells(inner, scope) for inner in node.body):
+            self.run(node.body, scope)
         else:
             self.run(node.body if self.choose() else node.orelse, scope)
+
+    def only_tells(self, statement: ast.stmt, scope: Scope) -> bool:
+        """Whether a statement hands values to foreign code and does nothing else.
+
+        It may be run, then, even where it is not known whether it would be: what foreign code
+        is given is undecided afterwards, either way.
+        """
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        callee = self.evaluate(statement.value.func, scope)
+        if isinstance(callee, External):
+            return callee.name not in FOREIGN and not callee.within("dream_trainer")
+        return isinstance(callee, Unknown)
 
     def loop(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
         items = iterate(self.evaluate(node.iter, scope))
@@ -270,19 +240,6 @@ class Interpreter(Definitions):
             value = self.evaluate(pattern.value, scope)
             return truth(operate(ast.Eq(), subject, value, pattern, scope))
         return None
-
-
-def spread(value: Value, targets: list[ast.expr]) -> list[Value] | None:
-    """What each target of an unpacking gets; None where it is not decidable."""
-    items = iterate(value)
-    rest = [index for index, target in enumerate(targets) if isinstance(target, ast.Starred)]
-    if items is None or len(items) < len(targets) - len(rest):
-        return None
-    if not rest:
-        return items if len(items) == len(targets) else None
-    first, after = rest[0], len(targets) - rest[0] - 1
-    last = len(items) - after
-    return [*items[:first], items[first:last], *items[last:]]
 
 
 def _typing(node: ast.If) -> bool:

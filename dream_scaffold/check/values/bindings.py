@@ -1,9 +1,10 @@
-"""Definitions: functions, classes, decorators, imports."""
+"""What binds names: assignments, functions, classes, decorators, imports."""
 
 import ast
 
 from ..source import Module
 from .calls import Calls
+from .classes import is_config
 from .domain import (
     Arguments,
     Bound,
@@ -19,13 +20,14 @@ from .domain import (
     Value,
     shorten,
 )
+from .operators import iterate, operate, undecided
 
 TRANSPARENT = ("torch", "dream_trainer", "typing", "typing_extensions", "functools", "abc")
 """Foreign packages whose decorators leave a function callable as it was."""
 
 
-class Definitions(Calls):
-    """Carries out the statements that bind functions, classes and modules to names."""
+class Bindings(Calls):
+    """Carries out the statements that bind values to names and attributes."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -42,6 +44,49 @@ class Definitions(Calls):
 
     def namespace(self, module: Module) -> Namespace:
         return Namespace(module, self.module_scope(module))
+
+    # Assignments.
+
+    def assign(self, node: ast.Assign, scope: Scope) -> None:
+        value = self.evaluate(node.value, scope)
+        for target in node.targets:
+            self.bind_target(target, value, scope)
+
+    def annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self.bind_target(node.target, self.evaluate(node.value, scope), scope)
+
+    def augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        if not isinstance(node.target, (ast.Name, ast.Attribute)):
+            return
+        current = self.evaluate(node.target, scope)
+        value = operate(node.op, current, self.evaluate(node.value, scope), node, scope)
+        self.bind_target(node.target, value, scope)
+
+    def bind_target(self, target: ast.expr, value: Value, scope: Scope) -> None:
+        site = Site(scope.module, target)
+        if isinstance(target, ast.Name):
+            scope.names[target.id] = value
+            if isinstance(value, Record) and value.label is None and is_config(value.cls):
+                value.label = (target.id, site)
+        elif isinstance(target, ast.Attribute):
+            owner = self.evaluate(target.value, scope)
+            self.assign_attribute(owner, target.attr, value, site)
+        elif isinstance(target, ast.Subscript):
+            owner, key = self.evaluate(target.value, scope), self.evaluate(target.slice, scope)
+            if isinstance(owner, dict) and isinstance(key, (str, int)):
+                owner[key] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            parts = spread(value, target.elts)
+            for index, element in enumerate(target.elts):
+                part = Unknown(site=site) if parts is None else parts[index]
+                is_rest = isinstance(element, ast.Starred)
+                self.bind_target(element.value if is_rest else element, part, scope)  # type: ignore[attr-defined]
+
+    def declare_global(self, node: ast.Global, scope: Scope) -> None:
+        # What a function does to globals is rare in configurations: no longer decidable.
+        for name in node.names:
+            scope.top.names[name] = undecided(node, scope)
 
     def assign_attribute(self, target: Value, name: Value, value: Value, site: Site) -> None:
         if isinstance(target, Record):
@@ -179,3 +224,16 @@ class Definitions(Calls):
                 value.opened = f"@{callee.name} may change it"
             return value
         return self.decorate(node, value, scope)
+
+
+def spread(value: Value, targets: list[ast.expr]) -> list[Value] | None:
+    """What each target of an unpacking gets; None where it is not decidable."""
+    items = iterate(value)
+    rest = [index for index, target in enumerate(targets) if isinstance(target, ast.Starred)]
+    if items is None or len(items) < len(targets) - len(rest):
+        return None
+    if not rest:
+        return items if len(items) == len(targets) else None
+    first, after = rest[0], len(targets) - rest[0] - 1
+    last = len(items) - after
+    return [*items[:first], items[first:last], *items[last:]]
