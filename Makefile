@@ -1,11 +1,12 @@
 PYTHON ?= python3
 PARALLEL ?= fsdp
-NPROC ?= $(if $(filter single,$(PARALLEL)),1,$(if $(filter hsdp,$(PARALLEL)),4,2))
+NPROC ?= $(shell $(PYTHON) -c "from dream_scaffold.project.modes import read_mode; \
+	print(read_mode('$(PARALLEL)').ranks)" 2>/dev/null)
 
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt
-DEMO := demo/my-lm$(if $(filter-out fsdp,$(PARALLEL)),-$(PARALLEL))
+DEMO := demo/my-lm$(if $(filter-out fsdp,$(PARALLEL)),-$(subst +,-,$(PARALLEL)))
 SOURCES := $(shell find dream_scaffold/project templates runtime -type f -not -name '*.pyc')
 
 .PHONY: help demo test lint golden clean

@@ -44,7 +44,10 @@ def new(
         str | None, typer.Argument(help="Folder of the new project; its last part is the name.")
     ] = None,
     parallel: Annotated[
-        str | None, typer.Option(metavar="MODE", help="single, ddp, fsdp or hsdp.")
+        str | None,
+        typer.Option(
+            metavar="MODE", help="single, ddp, fsdp, hsdp, cp, tp, pp, or several: fsdp+tp."
+        ),
     ] = None,
     recipe: Annotated[
         str | None,
@@ -78,6 +81,21 @@ def new(
         typer.echo("\ninterrupted: nothing was left half made", err=True)
         raise typer.Exit(INTERRUPTED) from None
     typer.echo(describe(created, path))
+
+
+@app.command(
+    "dry-run",
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    },
+)
+def dry_run(context: typer.Context) -> None:
+    """Try a run of any size in one process: [train.py] --world-size N [--help]."""
+    from .project.rehearse import dry_run
+
+    raise typer.Exit(dry_run(context.args))
 
 
 app.command()(command.check)

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("configs", "contract"),
     ("mesh",),
     ("world",),
-    ("materialize", "seeding", "parallel", "state", "metrics", "data"),
+    ("materialize", "seeding", "parallel", "state", "metrics", "data", "checks"),
     ("callbacks.callback",),
     ("lifecycle", "loop"),
     ("trainer",),

@@ -2,12 +2,14 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import typer
 
 from ..errors import DreamError
-from .options import MODES, RECIPES
+from .choices import check_choice
+from .modes import PARTS, read_mode
+from .options import RECIPES
 
 DEFAULT_MODE = "fsdp"
 """It runs on any number of ranks, one included."""
@@ -38,21 +40,35 @@ def complete(
         )
     path = path or str(typer.prompt("Folder of the new project"))
     parallel = parallel or _choose(
-        "How is a run laid out?",
-        {name: mode.meaning for name, mode in MODES.items()},
+        "How is a run laid out? Several are joined by +, such as fsdp+tp.",
+        {name: part.meaning for name, part in PARTS.items()},
         DEFAULT_MODE,
+        read_mode,
     )
-    recipe = recipe or _choose("What does the project start from?", RECIPES, DEFAULT_RECIPE)
+    recipe = recipe or _choose(
+        "What does the project start from?",
+        RECIPES,
+        DEFAULT_RECIPE,
+        lambda answer: check_choice("--recipe", answer, RECIPES),
+    )
     return path, parallel, recipe
 
 
-def _choose(question: str, choices: Mapping[str, str], default: str) -> str:
+def _choose(
+    question: str, choices: Mapping[str, str], default: str, check: Callable[[str], object]
+) -> str:
+    """Ask until `check` does not raise."""
     typer.echo(question)
     for name, meaning in choices.items():
         typer.echo(f"  {name:8}{meaning}")
-    while (answer := str(typer.prompt("Choice", default=default)).strip()) not in choices:
-        typer.echo(f"  {answer!r} is none of {', '.join(choices)}.")
-    return answer
+    while True:
+        answer = str(typer.prompt("Choice", default=default)).strip()
+        try:
+            check(answer)
+        except DreamError as error:
+            typer.echo(f"  {error}")
+        else:
+            return answer
 
 
 def _command(path: str | None, parallel: str | None) -> str:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DreamError
+from .choices import check_choice
 from .git import commit_all, repository_around
+from .modes import read_mode
 from .names import check_name
-from .options import MODES, RECIPES, Options, check_choice
+from .options import RECIPES, Options
 from .place import check_target, put, staged
 from .render import render_project
 from .snapshot import write_snapshot
@@ -39,7 +41,7 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
     or the file system refuses.
     """
     check_name(options.name)
-    check_choice("--parallel", options.parallel, MODES)
+    read_mode(options.parallel)
     check_choice("--recipe", options.recipe, RECIPES)
     check_target(target, force=force)
     try:

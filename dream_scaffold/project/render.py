@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import __version__, resources
 from ..errors import DreamError
-from .options import MODES, RECIPES, Options
+from .options import RECIPES, Options
 
 RUNTIME = "dream_trainer"
 
@@ -23,31 +23,16 @@ def render_project(options: Options, target: Path) -> None:
     _format(target)
 
 
-def called_hooks(options: Options) -> list[str]:
-    """The hooks that the runtime calls in this mode, in its order.
-
-    Asks the runtime's own contract, so that no rule about hooks is written twice.
-    """
-    contract = resources.load_runtime("contract")
-    mode = MODES[options.parallel]
-    preset = getattr(contract.DeviceParameters, mode.preset)
-    parameters = preset(compile_model=options.compile, **mode.degrees)
-    return [
-        hook.name
-        for hook in contract.HOOKS
-        if contract.callers(hook, parameters, parameters.degrees)
-    ]
-
-
 def _render(options: Options, target: Path) -> None:
     """Run copier, which is slow to import and therefore imported here alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from copier import run_copy
 
-        mode = MODES[options.parallel]
+        mode = options.mode
         data = options.answers() | {
-            "hooks": called_hooks(options),
+            "parts": mode.parts,
+            "hooks": mode.hooks(compile_model=options.compile),
             "preset": mode.preset,
             "degrees": mode.degrees,
             "ranks": mode.ranks,

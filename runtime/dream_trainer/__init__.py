@@ -1,6 +1,8 @@
 """The training runtime of this project: yours to read and to change.
 
-`configs` and `contract` import no torch; everything else is imported when first used.
+A project imports from here, from `configs`, `callbacks` and `utils.cli`, and, where it cuts
+its model into pipeline stages, from `parallel.pipeline`. `configs` and `contract` import no
+torch; everything else is imported when first used.
 """
 
 from typing import TYPE_CHECKING, Any

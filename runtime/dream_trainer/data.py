@@ -1,7 +1,9 @@
 """Batches: onto the device, one looked up ahead, ended by all ranks together."""
 
-from collections.abc import Callable, Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from itertools import count
 from typing import Any
 
@@ -15,15 +17,30 @@ from .world import World
 
 
 def move(batch: Any, device: torch.device) -> Any:
-    """A (nested) dict, list or tuple with its tensors on `device`."""
+    """`batch`, see `replaced`, with its tensors on `device`."""
+    return replaced(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def replaced(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A copy of a (nested) mapping, list, tuple or dataclass with every tensor changed."""
     if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
+        return change(batch)
     if isinstance(batch, dict):
-        return {key: move(value, device) for key, value in batch.items()}
+        return {key: replaced(value, change) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(move(value, device) for value in batch))
+        return type(batch)(*(replaced(value, change) for value in batch))
     if isinstance(batch, (list, tuple)):
-        return type(batch)(move(value, device) for value in batch)
+        return type(batch)(replaced(value, change) for value in batch)
+    if isinstance(batch, MutableMapping):  # A UserDict, as tokenizers return.
+        changed = copy.copy(batch)
+        changed.update({key: replaced(value, change) for key, value in batch.items()})
+        return changed
+    if is_dataclass(batch) and not isinstance(batch, type):
+        twin = copy.copy(batch)
+        for field in fields(batch):  # Past __init__ and frozen=True: only tensors change.
+            value = replaced(getattr(batch, field.name), change)
+            object.__setattr__(twin, field.name, value)
+        return twin
     return batch
 
 
@@ -36,8 +53,10 @@ def count_rows(batch: Any) -> int:
 def _rows(batch: Any) -> int | None:
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else 1
-    values = batch.values() if isinstance(batch, dict) else batch
-    if not isinstance(batch, (dict, list, tuple)):
+    if is_dataclass(batch):
+        batch = [getattr(batch, field.name, None) for field in fields(batch)]
+    values = batch.values() if isinstance(batch, Mapping) else batch
+    if not isinstance(batch, (Mapping, list, tuple)):
         return None
     return next((rows for rows in map(_rows, values) if rows is not None), None)
 
@@ -130,11 +149,16 @@ class TrainBatches:
             if index == self.limit:
                 self.ended_by = f"after {index} batches, as configured"
             elif not goes_on:
-                had = _gather(int(following[0] is not _END), self.world)
-                self.ended_by = f"with the data, after {index} batches{_unequal(had, self.world)}"
+                self._end_with_data(index, following[0] is not _END)
             yield batch, not goes_on
             batch, following = following[0], after
+        if not index:
+            self._end_with_data(0, batch is not _END)
         following[1]()
+
+    def _end_with_data(self, index: int, has_more: bool) -> None:
+        had = _gather(int(has_more), self.world)
+        self.ended_by = f"with the data, after {index} batches{_unequal(had, self.world)}"
 
 
 class ValidationBatches:

@@ -5,7 +5,8 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,15 +15,24 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from .callbacks.callback import Events
+from .checks.replicas import raise_unless_replicas_agree
+from .checks.start_up import (
+    MetaWrites,
+    check_precision,
+    every_key_matches,
+    raise_if_indivisible,
+    raise_if_no_longer_sharded,
+    raise_if_sharded_early,
+    raise_unless_replicated,
+    raise_unless_sharded,
+    warn_of_fixed_order,
+    warn_of_untrained,
+)
 from .configs import RunError
 from .contract import BY_NAME, callers, problems
-from .materialize import (
-    FillCheck,
-    materialize,
-    raise_if_unsharded,
-    raise_unless_replicas_agree,
-)
+from .materialize import FillCheck, materialize
 from .parallel.accumulate import GradientSync
+from .parallel.compiler import configure_compiler
 from .parallel.pipeline import Parts, Pipeline
 from .seeding import SeededInit, seed_everything, stream_seed
 from .world import World
@@ -30,12 +40,15 @@ from .world import World
 if TYPE_CHECKING:
     from .trainer import BaseTrainer
 
+    Step = Callable[["BaseTrainer"], None]
 
-def set_up(trainer: "BaseTrainer") -> None:
+
+def set_up(trainer: "BaseTrainer", fill: "Step | None" = None, load: "Step | None" = None) -> None:
     """World, shapes, parallelism, memory, weights, optimizers, data: in this order.
 
     Parallelism sees shapes only, so that no rank ever holds a whole model; optimizers
     come last, so that they hold the very tensors that are trained. All ranks take part.
+    A dry run gives other steps for `fill_memory` and `configure_data`.
     """
     trainer.world = World(trainer.config.device_parameters)
     raise_on_problems(trainer)
@@ -45,23 +58,38 @@ def set_up(trainer: "BaseTrainer") -> None:
     _announce(trainer, "pre_configure")
 
     seed_everything(trainer.config.seed)
-    with torch.device("meta"):
-        trainer.configure_models()
+    make_models(trainer)
     cut_into_stages(trainer)
     for _ in each_stage(trainer):
         apply_parallelism(trainer)
-    fill_memory(trainer)
+    (fill or fill_memory)(trainer)
 
     _announce(trainer, "post_configure")
     _announce(trainer, "pre_setup")
-    check_optimizers(trainer, trainer.configure_optimizers())
+    optimizers = trainer.configure_optimizers()
+    check_optimizers(trainer, optimizers)
+    if checks(trainer):
+        check_trained(trainer, list(optimizers.values()))
     trainer.schedulers = checked_schedulers(trainer.configure_schedulers())
-    configure_data(trainer)
+    (load or configure_data)(trainer)
     trainer.configure_metrics()
     trainer.gradient_sync = GradientSync(model for _, model in named_parts(trainer))
     if trainer.pipelines and is_called("apply_replicate", trainer):
         trainer.gradient_sync.average_by_hand(trainer.world.mesh.get_group("dp_replicate"))
     _announce(trainer, "post_setup")
+
+
+def checks(trainer: "BaseTrainer") -> bool:
+    """Whether to look at more than what cannot run at all."""
+    return trainer.config.training_parameters.startup_checks
+
+
+def make_models(trainer: "BaseTrainer") -> None:
+    """Shapes on the meta device, and a warning where the hook writes to them."""
+    with torch.device("meta"), MetaWrites() as writes:
+        trainer.configure_models()
+    if checks(trainer):
+        writes.warn(list(trainer.named_models().items()), trainer.world)
 
 
 def cut_into_stages(trainer: "BaseTrainer") -> None:
@@ -99,18 +127,34 @@ def each_stage(trainer: "BaseTrainer") -> Iterator[None]:
 
 def apply_parallelism(trainer: "BaseTrainer") -> None:
     """Tensor parallel, checkpointing, compile, shard or replicate: each wraps the one before."""
-    world = trainer.world
+    world, checked = trainer.world, checks(trainer)
+
+    def models() -> list[tuple[str, nn.Module]]:
+        return list(trainer.named_models().items())
+
     if is_called("apply_tensor_parallel", trainer):
-        trainer.apply_tensor_parallel(world.mesh["tp"])
+        # A plan may name more than one stage of a pipeline holds.
+        exact = checked and not trainer.pipelines
+        with every_key_matches(models()) if exact else nullcontext():
+            trainer.apply_tensor_parallel(world.mesh["tp"])
+        if checked:
+            raise_if_indivisible(models(), world.axes.tp)
     if is_called("apply_activation_checkpointing", trainer):
         trainer.apply_activation_checkpointing()
     if is_called("apply_compile", trainer):
+        configure_compiler(world)
         trainer.apply_compile()
     if is_called("apply_fully_shard", trainer):
-        trainer.apply_fully_shard(world.fsdp_config())
-        raise_if_unsharded(list(trainer.named_models().items()), "apply_fully_shard")
+        config = world.fsdp_config()
+        if checked:
+            raise_if_sharded_early(models())
+        trainer.apply_fully_shard(config)
+        if checked:
+            raise_unless_sharded(models(), config["mesh"], world)
     if is_called("apply_replicate", trainer):
         trainer.apply_replicate(world.mesh["dp_replicate"])
+        if checked:
+            raise_unless_replicated(models())
 
 
 def named_parts(trainer: "BaseTrainer") -> list[tuple[str, nn.Module]]:
@@ -131,7 +175,8 @@ def fill_memory(trainer: "BaseTrainer") -> None:
         for _ in each_stage(trainer):
             trainer.init_weights()
     check.raise_if_unfilled()
-    raise_unless_replicas_agree(models, world)
+    if checks(trainer):
+        raise_unless_replicas_agree(models, world)
     seed_everything(stream_seed(trainer.config.seed, world.coordinate, world.axes.sizes))
 
 
@@ -151,6 +196,19 @@ def configure_data(trainer: "BaseTrainer") -> None:
             "persistent_workers=True a validation would end the training epoch. "
             "Build a second loader."
         )
+    if checks(trainer):
+        epochs = trainer.config.training_parameters.epochs
+        warn_of_fixed_order(trainer.train_loader, epochs, trainer.world)
+
+
+def check_trained(trainer: "BaseTrainer", optimizers: list[Optimizer]) -> None:
+    """Raise where what is to be trained is not sharded, or of 16 bits; name what is left out."""
+    models, parameters = named_parts(trainer), trainer.config.device_parameters
+    if is_called("apply_fully_shard", trainer):
+        raise_if_no_longer_sharded(models)
+    if not parameters.allow_low_precision_params:
+        check_precision(optimizers)
+    warn_of_untrained(models, [*optimizers, *trainer.named_optimizers().values()], trainer.world)
 
 
 def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:

@@ -11,9 +11,14 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor.parallel import loss_parallel
 
+from .checks.first_step import FirstStep
+from .checks.recompiles import AFTER_STEPS, warn_of_recompiles
+from .checks.replicas import warn
 from .configs import RunError
 from .data import TrainBatches, ValidationBatches, move, set_epoch, unpadded
+from .lifecycle import named_parts
 from .metrics import Mean
 from .parallel.context import context_parallel
 
@@ -33,6 +38,8 @@ def fit(trainer: "BaseTrainer") -> None:
         trainer.is_sanity_check = True
         validate(trainer, limit=parameters.num_sanity_val_steps)
         trainer.is_sanity_check = False
+    if parameters.startup_checks:
+        trainer.first_step = FirstStep(named_parts(trainer), trainer.world)
     last_step = parameters.max_steps or inf
     while trainer.epoch < parameters.epochs and trainer.global_step < last_step:
         for event in trainer.events.pre_epoch:
@@ -56,7 +63,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
     events = trainer.events
     move_to = None if trainer.world.device.type == "cpu" else trainer.world.device
     precision = trainer.autocast()
-    training_step = over_context(trainer, trainer.training_step)
+    training_step = in_parallel(trainer, trainer.training_step)
     batches = TrainBatches(trainer.train_loader, _batch_limit(trainer), trainer.world)
 
     set_epoch(trainer.train_loader, trainer.epoch)
@@ -77,6 +84,8 @@ def train_epoch(trainer: "BaseTrainer") -> None:
                 trainer.gradient_sync.set(not accumulates)
             if move_to is not None:
                 batch = move(batch, move_to)
+            if trainer.first_step is not None:
+                trainer.first_step.batch(batch, ends_window=not accumulates)
             for event in events.pre_train_step:
                 event(trainer, batch, batch_idx)
             with precision:
@@ -95,10 +104,13 @@ def train_epoch(trainer: "BaseTrainer") -> None:
     for event in events.post_train_epoch:
         event(trainer)
     if trainer.global_step == first_step:
-        raise RunError("The training loader gave no batch: the epoch had no step.")
+        raise RunError(f"The training loader gave no batch: it ended {batches.ended_by}.")
 
 
 def _after_step(trainer: "BaseTrainer") -> None:
+    trainer.first_step = None
+    if trainer.global_step == AFTER_STEPS and trainer.config.device_parameters.compile_model:
+        warn_of_recompiles(trainer.world)
     every = trainer.config.training_parameters.val_every_n_steps
     if every is not None and trainer.global_step % every == 0:
         validate(trainer, limit=trainer.config.training_parameters.val_steps_per_epoch)
@@ -129,23 +141,37 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
         contexts.enter_context(trainer.autocast())
         contexts.enter_context(unpadded(trainer.val_loader))
         batches = ValidationBatches(trainer.val_loader, limit, trainer.world)
+        ran = False
         for batch_idx, (batch, counts) in enumerate(batches):
             result = _validate_batch(trainer, batch, batch_idx)
+            ran = True
             if counts:
                 mean.add(result, weight=trainer.count_items(batch))
     for module, mode in modes.items():
         module.training = mode
+    if not ran:
+        _warn_of_no_validation(trainer)
     values = mean.reduce()
     for event in events.post_validation_epoch:
         event(trainer, values)
     return values
 
 
+def _warn_of_no_validation(trainer: "BaseTrainer") -> None:
+    if not trainer.warned_of_no_validation:
+        trainer.warned_of_no_validation = True
+        warn(
+            trainer.world,
+            "the validation loader gave no batch, so that nothing was validated. A generator "
+            "can be read only once; return a loader, or None for no validation.",
+        )
+
+
 def _validate_batch(trainer: "BaseTrainer", batch: Any, batch_idx: int) -> dict[str, Any]:
     batch = move(batch, trainer.world.device)
     for event in trainer.events.pre_validation_step:
         event(trainer, batch, batch_idx)
-    result = over_context(trainer, trainer.validation_step)(batch, batch_idx)
+    result = in_parallel(trainer, trainer.validation_step)(batch, batch_idx)
     if not isinstance(result, dict):
         raise RunError(_not_a_dict("validation_step", result))
     for event in trainer.events.post_validation_step:
@@ -153,15 +179,18 @@ def _validate_batch(trainer: "BaseTrainer", batch: Any, batch_idx: int) -> dict[
     return result
 
 
-def over_context(trainer: "BaseTrainer", hook: Step) -> Step:
-    """`hook`, given this rank's part of the sequence where the context is split over ranks."""
-    if trainer.world.axes.cp == 1:
+def in_parallel(trainer: "BaseTrainer", hook: Step) -> Step:
+    """`hook` with what the mesh needs around it: the sharded loss, the split context."""
+    parameters, axes = trainer.config.device_parameters, trainer.world.axes
+    if parameters.loss_parallel and axes.tp > 1:
+        hook = loss_parallel()(hook)  # A context manager, and so a decorator.
+    if axes.cp == 1:
         return hook
     mesh = trainer.world.mesh["cp"]
-    rotate = trainer.config.device_parameters.context_parallel_rotate_method
 
     def step(batch: Any, batch_idx: int) -> dict[str, Any]:
         tensors = trainer.context_parallel_buffers(batch)
+        rotate = parameters.context_parallel_rotate_method
         with context_parallel(mesh, batch, tensors, rotate) as local:
             return hook(local, batch_idx)
 

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from .configs import RunError
-from .seeding import NamedParts, fingerprint
-from .world import World
+from .seeding import NamedParts
 
 _BYTES = (torch.bool, torch.uint8, torch.int8)
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -82,7 +80,7 @@ class FillCheck:
         if unfilled:
             raise RunError(
                 f"init_weights left {len(unfilled)} tensors uninitialised: "
-                f"{_shortened(unfilled)}. Fill every parameter and every buffer there, those "
+                f"{shortened(unfilled)}. Fill every parameter and every buffer there, those "
                 "that no checkpoint holds (persistent=False) included."
             )
 
@@ -99,40 +97,6 @@ class FillCheck:
         return unwritten and torch.equal(local, _pattern(local))
 
 
-def raise_unless_replicas_agree(models: NamedParts, world: World) -> None:
-    """Raise `RunError` where replicas start from different weights. All ranks take part."""
-    if world.axes.dp_replicate == 1:
-        return
-    names = [name for name, _ in named_tensors(models)]
-    prints = torch.stack([fingerprint(tensor) for _, tensor in named_tensors(models)])
-    group = world.mesh["dp_replicate"].get_group()
-    low, high = prints.clone(), prints.clone()
-    dist.all_reduce(low, dist.ReduceOp.MIN, group=group)
-    dist.all_reduce(high, dist.ReduceOp.MAX, group=group)
-    equal = (low == high).tolist()
-    if differing := [name for name, same in zip(names, equal, strict=True) if not same]:
-        raise RunError(
-            f"replicas disagree on {_shortened(differing)} after init_weights. "
-            "Do not fold the rank into a seed there: the runtime seeds it."
-        )
-
-
-def raise_if_unsharded(models: NamedParts, hook: str) -> None:
-    """Raise `RunError` where a trained parameter is in no FSDP group."""
-    plain = [
-        name
-        for root, model in models
-        for name, parameter in model.named_parameters(prefix=root)
-        if parameter.requires_grad and not isinstance(parameter, DTensor)
-    ]
-    if plain:
-        raise RunError(
-            f"{hook} left {len(plain)} trained parameters outside every FSDP group: "
-            f"{_shortened(plain)}. Their gradients would not be averaged over ranks. "
-            "End the hook with fully_shard(self.model, **config)."
-        )
-
-
 def named_tensors(models: NamedParts) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer once, under its fully qualified name."""
     for root, model in models:
@@ -144,6 +108,7 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()
 
 
-def _shortened(names: list[str], shown: int = 8) -> str:
+def shortened(names: list[str], shown: int = 8) -> str:
+    """The names as a list for a message."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

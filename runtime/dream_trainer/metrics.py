@@ -46,7 +46,7 @@ class Mean:
     def _as_tensor(self, name: str, value: Any) -> Tensor:
         """`value` on the device. A Python number keeps all its digits."""
         if isinstance(value, Tensor):
-            return _whole(value.detach()).to(self.world.device)
+            return whole(value.detach()).to(self.world.device)
         try:
             return torch.as_tensor(value, dtype=self.dtype, device=self.world.device)
         except (TypeError, ValueError, RuntimeError):
@@ -95,6 +95,7 @@ def raise_unless_equal(names: list[str], world: World) -> None:
     )
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def whole(tensor: Tensor) -> Tensor:
+    """The value of a DTensor on every rank of its mesh; any other tensor as it is."""
     full = getattr(tensor, "full_tensor", None)
     return full() if full is not None else tensor

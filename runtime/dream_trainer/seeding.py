@@ -16,7 +16,7 @@ aten = torch.ops.aten
 NamedParts = Sequence[tuple[str, nn.Module]]
 """Models with the names of their attributes; the stages of one model share its name."""
 
-_DRAWS = {
+DRAWS = {
     aten.normal_.default,
     aten.uniform_.default,
     aten.bernoulli_.float,
@@ -65,7 +65,7 @@ class SeededInit(TorchDispatchMode):
             return func(*args, **kwargs)
         # Scratch tensors of an initialiser draw from the stream of the one it fills.
         self.current = self.names.get(_place(first), self.current)
-        if func not in _DRAWS:
+        if func not in DRAWS:
             return self._run(func, first, args, kwargs)
         target, *rest = args
         if kwargs.get("generator") is None and self.current:

@@ -66,6 +66,9 @@ class World:
 
     def __init__(self, parameters: DeviceParameters) -> None:
         process = Process.from_environment()
+        self.is_simulated = dist.is_initialized() and dist.get_backend() == "fake"
+        """Whether a dry run pretends the other ranks: collectives then bring garbage."""
+
         if dist.is_initialized():
             self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         else:
@@ -75,7 +78,11 @@ class World:
         # One process knows no node: a group that is already there counts as a single one.
         local_world_size = process.local_world_size if process.launched else self.world_size
         self.axes: Axes = resolve_axes(parameters, self.world_size, local_world_size)
-        self.device = pick_device(self.local_rank, self.world_size)
+        self.device = (
+            torch.device("cpu")
+            if self.is_simulated
+            else pick_device(self.local_rank, self.world_size)
+        )
 
     def connect(self) -> None:
         """Join the process group and build the mesh. All ranks take part."""
@@ -123,7 +130,7 @@ class World:
         return self.loss_mesh.get_group()
 
     def fsdp_config(self) -> dict[str, Any]:
-        """The keyword arguments for every `fully_shard`: mesh, precision, offload."""
+        """The keyword arguments for every `fully_shard`: mesh, precision, offload, resharding."""
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
         config: dict[str, Any] = {
@@ -133,13 +140,15 @@ class World:
                 reduce_dtype=as_dtype(self.parameters.reduce_dtype),
             ),
         }
+        if self.axes.pp > 1:  # A stage runs once a microbatch: not gathered again for each.
+            config["reshard_after_forward"] = False
         if self.parameters.cpu_offload:
             config["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
         return config
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's `value`, on every rank. All ranks take part."""
-        if self.world_size == 1:
+        if self.world_size == 1 or self.is_simulated:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=0)
@@ -147,7 +156,7 @@ class World:
 
     def set_timeout(self, seconds: int) -> None:
         """How long a collective waits for other ranks. New groups do not inherit it."""
-        if self.world_size > 1 and dist.get_backend() != "fake":
+        if self.world_size > 1 and not self.is_simulated:
             for group in (*self.groups, dist.group.WORLD):
                 dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 

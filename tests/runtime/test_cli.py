@@ -187,6 +187,7 @@ class TestModifiers:
             (("--grad-accum-steps", "4"), training(gradient_accumulation_steps=4)),
             (("--grad-accum-steps=4",), training(gradient_accumulation_steps=4)),
             (("--no-sanity",), training(num_sanity_val_steps=0)),
+            (("--no-checks",), training(startup_checks=False)),
             (("--no-log",), {"logging_parameters": {"enabled": False}}),
             (
                 ("--no-compile", "--ckpt-acts", "--no-sanity"),

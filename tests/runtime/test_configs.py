@@ -338,6 +338,7 @@ class TestDeviceParameters:
         values: dict[str, Any] = {
             "param_dtype": "float32",
             "reduce_dtype": "bfloat16",
+            "allow_low_precision_params": True,
             "compile_model": False,
             "compiled_autograd": True,
             "checkpoint_activations": True,

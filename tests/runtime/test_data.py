@@ -1,7 +1,8 @@
 """Batches: moved, counted, unpadded; and real ranks whose loaders are uneven."""
 
 import json
-from collections import defaultdict, namedtuple
+from collections import UserDict, defaultdict, namedtuple
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,24 @@ from tests.conftest import run_torchrun
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 Pair = namedtuple("Pair", "x y")
+
+
+class Encoding(UserDict[str, Any]):
+    """What a tokenizer returns."""
+
+    def __init__(self, data: dict[str, Any], language: str) -> None:
+        super().__init__(data)
+        self.language = language
+
+
+@dataclass(frozen=True)
+class Item:
+    image: torch.Tensor
+    name: str = field(init=False)
+
+    def __init__(self, image: torch.Tensor, name: str) -> None:
+        object.__setattr__(self, "image", image)
+        object.__setattr__(self, "name", name)
 
 
 class TestMove:
@@ -31,6 +50,19 @@ class TestMove:
         assert moved["b"][1][1] == "s" and moved["n"] is None
         assert batch["a"].device == CPU
 
+    def test_mappings_and_dataclasses_keep_their_kind(self) -> None:
+        one = torch.ones(3)
+        encoding = Encoding({"ids": one, "nested": [one]}, language="en")
+        moved = move(encoding, META)
+        assert type(moved) is Encoding and moved.language == "en"
+        assert moved["ids"].device == moved["nested"][0].device == META
+        assert encoding["ids"].device == CPU
+        item = Item(one, "name")
+        moved = move(item, META)
+        assert type(moved) is Item and moved.image.device == META and moved.name == "name"
+        assert item.image.device == CPU
+        assert move(Item, META) is Item
+
     def test_already_there(self) -> None:
         one = torch.ones(2)
         assert move(one, CPU) is one
@@ -47,6 +79,8 @@ class TestCountRows:
         ("batch", "rows"),
         [
             (torch.zeros(5, 2), 5),
+            (Encoding({"text": "a", "ids": torch.zeros(4)}, "en"), 4),
+            (Item(torch.zeros(6), "name"), 6),
             (torch.zeros(()), 1),
             (torch.zeros(0, 3), 0),
             ({"x": torch.zeros(4), "y": torch.zeros(9)}, 4),
@@ -149,7 +183,10 @@ class TestOnRealRanks:
             ("limit is the end", [2, "after 2 batches, as configured"]),
             ("window cut short", [2, ran_out(3, 0)[1]]),
             ("two epochs", [4, ran_out(2, 0)[1]]),
-            ("nothing on one", "The training loader gave no batch: the epoch had no step."),
+            (
+                "nothing on one",
+                f"The training loader gave no batch: it ended {ran_out(0, 0)[1]}.",
+            ),
         ],
     )
     def test_training_ends_together(self, case: str, expected: Any, real: Any) -> None:

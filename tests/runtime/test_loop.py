@@ -125,7 +125,10 @@ class TestLength:
     def test_no_batch_at_all(self, loader: Callable[..., Any]) -> None:
         with pytest.raises(RunError) as caught:
             TinyTrainer(config(), loader([])).fit()
-        assert str(caught.value) == "The training loader gave no batch: the epoch had no step."
+        assert (
+            str(caught.value)
+            == "The training loader gave no batch: it ended with the data, after 0 batches."
+        )
 
     def test_a_generator_that_is_used_up(self) -> None:
         with pytest.raises(RunError, match="gave no batch"):
@@ -418,7 +421,8 @@ class TestStep:
             Forgets(config(gradient_clip_val=1.0), batches(2)).fit()
         assert str(caught.value) == (
             "No parameter of SGD has a gradient at step 1. Call self.backward(loss) before "
-            "self.step(optimizer), on a loss that depends on its parameters."
+            "self.step(optimizer), on a loss that depends on its parameters, and leave gradient "
+            "synchronisation on."
         )
 
     def test_no_gradient_without_clipping_or_logging(self) -> None:

@@ -10,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from dream_trainer.configs import DeviceParameters, RunError
-from dream_trainer.materialize import FillCheck, materialize, named_tensors, raise_if_unsharded
+from dream_trainer.materialize import FillCheck, materialize, named_tensors
 from dream_trainer.seeding import fingerprint
 from tests.runtime.tiny import FLOAT32, TinyTrainer, config, set_up
 
@@ -50,9 +50,9 @@ class TiedTrainer(TinyTrainer):
         self.model.blocks[0].table.copy_(torch.arange(6.0))
 
 
-def on_meta(build: Callable[[], nn.Module]) -> dict[str, nn.Module]:
+def on_meta(build: Callable[[], nn.Module]) -> list[tuple[str, nn.Module]]:
     with torch.device("meta"):
-        return {"model": build()}
+        return [("model", build())]
 
 
 def holding(**tensors: Tensor) -> nn.Module:
@@ -63,12 +63,12 @@ def holding(**tensors: Tensor) -> nn.Module:
     return module
 
 
-def unfilled(models: dict[str, nn.Module], fill: Callable[[Any], None]) -> str:
+def unfilled(models: list[tuple[str, nn.Module]], fill: Callable[[Any], None]) -> str:
     """What the check says after `fill`, or nothing."""
     materialize(models, CPU)
     check = FillCheck(models)
     with torch.no_grad():
-        fill(models["model"])
+        fill(models[0][1])
     try:
         check.raise_if_unfilled()
     except RunError as error:
@@ -96,12 +96,12 @@ class TestPoison:
     def test_integers_are_their_minimum(self, dtype: torch.dtype) -> None:
         models = on_meta(lambda: holding(table=torch.zeros(3, dtype=dtype)))
         materialize(models, CPU)
-        assert (models["model"].table == torch.iinfo(dtype).min).all()
+        assert (models[0][1].table == torch.iinfo(dtype).min).all()
 
     def test_real_tensors_keep_their_values(self) -> None:
         module = nn.Linear(2, 2)
         before = module.weight.detach().clone()
-        materialize({"model": module}, CPU)
+        materialize([("model", module)], CPU)
         assert torch.equal(module.weight, before)
 
     def test_requires_grad_strides_and_the_global_setting_are_kept(self) -> None:
@@ -112,7 +112,7 @@ class TestPoison:
         before = torch.__future__.get_swap_module_params_on_conversion()
         models = on_meta(build)
         materialize(models, CPU)
-        weight = models["model"].weight
+        weight = models[0][1].weight
         assert not weight.requires_grad
         assert weight.is_contiguous(memory_format=torch.channels_last)
         assert torch.__future__.get_swap_module_params_on_conversion() == before
@@ -122,7 +122,7 @@ class TestTies:
     def test_parameters_and_buffers_of_one_module(self) -> None:
         models = on_meta(Tied)
         materialize(models, CPU)
-        model: Any = models["model"]
+        model: Any = models[0][1]
         assert model.head.weight is model.embed.weight
         assert model.blocks[0].table is model.blocks[1].table
         names = [name for name, _ in named_tensors(models)]
@@ -139,14 +139,14 @@ class TestTies:
         with torch.device("meta"):
             first, second = nn.Linear(2, 2), nn.Linear(2, 2)
             second.weight = first.weight
-        materialize({"first": first, "second": second}, CPU)
+        materialize([("first", first), ("second", second)], CPU)
         assert second.weight is first.weight
         assert first.bias is not second.bias
 
     def test_untied_ones_stay_apart(self) -> None:
         models = on_meta(lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
         materialize(models, CPU)
-        first, second = models["model"].children()
+        first, second = models[0][1].children()
         assert first.weight.data_ptr() != second.weight.data_ptr()
 
     @pytest.mark.parametrize("preset", ["SINGLE_DEVICE", "DDP", "FSDP", "HSDP"])
@@ -297,25 +297,6 @@ class TestUnfilled:
             with fake_world(0, size), pytest.raises(RunError) as caught:
                 set_up(Forgets(config(parameters)))
             assert str(caught.value) == message("model.embed.weight", "model.blocks.0.table")
-
-
-class TestUnsharded:
-    def test_words(self, fake_world: Any) -> None:
-        class Partly(TinyTrainer):
-            def apply_fully_shard(self, config: dict[str, Any]) -> None:
-                fully_shard(self.model.layers[0], **config)
-
-        with fake_world(0, 2), pytest.raises(RunError) as caught:
-            set_up(Partly(config(DeviceParameters.FSDP(**FLOAT32))))
-        assert str(caught.value) == (
-            "apply_fully_shard left 2 trained parameters outside every FSDP group: "
-            "model.layers.1.weight, model.layers.1.bias. Their gradients would not be averaged "
-            "over ranks. End the hook with fully_shard(self.model, **config)."
-        )
-
-    def test_frozen_parameters_may_stay_outside(self) -> None:
-        model = nn.Linear(2, 2).requires_grad_(False)
-        raise_if_unsharded({"model": model}, "apply_fully_shard")
 
 
 class TestFingerprint:

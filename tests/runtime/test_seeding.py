@@ -372,7 +372,7 @@ def on_real_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 MESSAGE = (
-    "replicas disagree on model.layers.1.bias after init_weights. "
+    "dp_replicate replicas disagree on model.layers.1.bias after init_weights. "
     "Do not fold the rank into a seed there: the runtime seeds it."
 )
 

@@ -94,6 +94,11 @@ class TestFullyShard:
             assert offloaded["mp_policy"].param_dtype is torch.float32
             assert offloaded["offload_policy"] == CPUOffloadPolicy(pin_memory=False)
 
+    def test_a_stage_stays_gathered_for_all_its_microbatches(self, fake_world: Any) -> None:
+        with fake_world(0, 4):
+            config = connected(D.FSDP(pipeline_parallel=2)).fsdp_config()
+            assert config["reshard_after_forward"] is False
+
     @pytest.mark.parametrize("parameters", [D(force_fsdp=True), D.FSDP(force_fsdp=True)])
     def test_on_one_rank(self, parameters: D) -> None:
         mesh = connected(parameters).fsdp_config()["mesh"]

@@ -2,8 +2,10 @@
 
     python train_cases.py CASES.json OUT.json
 
-A case is {"name", "batch_size", "device": {DeviceParameters fields}}. Rank 0 writes
-{"name": [{"train/loss": ..., "train/grad_norm": ..., "val/loss": ...}, ...]}.
+A case is {"name", "batch_size", "text_file", "weights_file", "device": {DeviceParameters
+fields}}. A single process writes its initial weights to `weights_file`; several raise unless
+theirs, put together, equal them. Rank 0 writes, by name, {"steps": [{"train/loss": ...,
+"train/grad_norm": ..., "val/loss": ...}, ...], "dropout": [[coordinate, kept], ...]}.
 """
 
 import json
@@ -13,21 +15,43 @@ from typing import Any
 
 sys.path.insert(0, str(Path.cwd()))
 
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from config import Config
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 from train import Trainer
 
 from dream_trainer import callbacks
 from dream_trainer.configs import DeviceParameters, LoggingParameters, TrainingParameters
+from dream_trainer.lifecycle import named_parts
 from dream_trainer.utils.entrypoint import guarded
 
 
 class Recorder(callbacks.Callback):
-    """Keeps every logged value of a run, by step."""
+    """Keeps every logged value of a run, by step, and what its dropout keeps, by rank."""
 
     logs = True
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Path) -> None:
+        self.weights = weights
         self.steps: list[dict[str, float]] = []
+        self.dropout: list[Any] = []
+
+    def post_setup(self, trainer: Any) -> None:
+        size = trainer.world.world_size
+        kept = F.dropout(torch.ones(64)).bool().tolist()
+        self.dropout = gathered((trainer.world.coordinate, kept), size)
+        whole = initial_weights(trainer)
+        if size == 1:
+            torch.save(whole, self.weights)
+            return
+        expected = torch.load(self.weights)
+        together = set().union(*gathered(set(whole), size))
+        wrong = [name for name in whole if not torch.equal(whole[name], expected[name])]
+        if wrong or together != expected.keys():
+            raise RuntimeError(f"Not the weights of one device: {wrong or together}.")
 
     def post_train_step(self, trainer: Any, result: Any, batch: Any, batch_idx: int) -> None:
         if not trainer.is_accumulating_gradients:
@@ -37,15 +61,34 @@ class Recorder(callbacks.Callback):
         self.steps[-1] |= result
 
 
-def train(case: dict[str, Any]) -> list[dict[str, float]]:
-    recorder = Recorder()
+def gathered(value: Any, size: int) -> list[Any]:
+    """Every rank's `value`."""
+    values = [value] * size
+    if size > 1:
+        dist.all_gather_object(values, value)
+    return values
+
+
+def initial_weights(trainer: Any) -> dict[str, Tensor]:
+    """Every parameter and buffer of this rank's stages, whole."""
+    return {
+        f"{root}.{name}": tensor.full_tensor() if isinstance(tensor, DTensor) else tensor.clone()
+        for root, model in named_parts(trainer)
+        for kind in (model.named_parameters, model.named_buffers)
+        for name, tensor in kind()
+    }
+
+
+def train(case: dict[str, Any]) -> dict[str, Any]:
+    recorder = Recorder(Path(case["weights_file"]))
     config = Config(
         dim=32,
         num_heads=4,
         num_kv_heads=2,
         hidden_dim=64,
         seq_len=32,
-        validation_share=0.005,
+        text_files=(case["text_file"],),
+        validation_share=0.05,
         batch_size=case["batch_size"],
         device_parameters=DeviceParameters(param_dtype="float32", **case["device"]),
         training_parameters=TrainingParameters(
@@ -56,7 +99,8 @@ def train(case: dict[str, Any]) -> list[dict[str, float]]:
     )
     trainer = Trainer(config)
     trainer.fit()
-    return recorder.steps if trainer.world.is_rank_zero else []
+    is_zero = trainer.world.is_rank_zero
+    return {"steps": recorder.steps, "dropout": recorder.dropout} if is_zero else {}
 
 
 @guarded

@@ -91,12 +91,12 @@ def on_a_terminal(folder: Path, *arguments: str, answers: list[bytes]) -> tuple[
 
 
 def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
-    answers = [b"my-lm\n", b"tp\n", b"ddp\n", b"\n"]
+    answers = [b"my-lm\n", b"ddp+tpp\n", b"pp+ddp\n", b"\n"]
     code, said = on_a_terminal(tmp_path, "new", "--no-git", answers=answers)
     assert code == 0, said
-    assert "'tp' is none of single, ddp, fsdp, hsdp." in said
+    assert "--parallel ddp+tpp: tpp is unknown. Did you mean tp? Known are single, " in said
     recorded = (tmp_path / "my-lm/.dream/answers.yml").read_text()
-    assert "parallel: ddp\nrecipe: lm\n" in recorded
+    assert "parallel: ddp+pp\nrecipe: lm\n" in recorded
 
 
 def test_a_terminal_is_not_asked_when_all_is_said(tmp_path: Path) -> None:

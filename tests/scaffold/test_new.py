@@ -184,11 +184,17 @@ REFUSALS = {
     ),
     "new my-lm --parallel fdsp": (
         "--parallel fdsp is unknown.",
-        "Did you mean fsdp? Known are single, ddp, fsdp, hsdp.",
+        "Did you mean fsdp? Known are single, ddp, fsdp, hsdp, cp, tp, pp, "
+        "alone or joined, such as fsdp+tp.",
     ),
     "new my-lm --parallel x": (
         "--parallel x is unknown.",
-        "Use one of single, ddp, fsdp, hsdp.",
+        "Use one of single, ddp, fsdp, hsdp, cp, tp, pp, alone or joined, such as fsdp+tp.",
+    ),
+    "new my-lm --parallel ddp+tp": (
+        "--parallel ddp+tp: "
+        "tensor_parallel=2 beside replicated data parallelism averages wrong gradients.",
+        "Use fsdp+tp or hsdp+tp.",
     ),
     "new my-lm --parallel ddp --recipe llm": (
         "--recipe llm is unknown.",

@@ -1,21 +1,39 @@
-"""Every project that `dream new` can make, rendered; run as a script, it renews the goldens."""
+"""Projects that `dream new` makes, rendered; run as a script, it renews the goldens."""
 
 import shutil
 import tempfile
-from itertools import product
 from pathlib import Path
 
-from dream_scaffold.project.options import MODES, RECIPES, Options
+from dream_scaffold.project.options import RECIPES, Options
 from dream_scaffold.project.render import RUNTIME, render_project
 
 GOLDEN = Path(__file__).parent / "golden"
 NAME = "my-project"
 
+DATA = ("single", "ddp", "fsdp", "hsdp")
+SPLITS = ("cp", "tp", "pp")
+PAIRS = ("fsdp+cp", "fsdp+tp", "hsdp+tp", "ddp+pp", "cp+tp", "cp+pp", "tp+pp")
+THREE, ALL = "fsdp+tp+pp", "fsdp+cp+tp+pp"
+
+MODES = {
+    "lm": {
+        False: (*DATA, *SPLITS, *PAIRS, THREE, ALL),
+        True: (*DATA, "fsdp+tp"),
+    },
+    "blank": {
+        False: (*DATA, *SPLITS, "fsdp+tp", ALL),
+        True: DATA,
+    },
+}
+"""Recipe -> compiled or not -> modes: each axis alone, pairs, and all of them together."""
+
 PERMUTATIONS = {
     f"{recipe}-{parallel}{'-compile' if compile else ''}": Options(
         name=NAME, parallel=parallel, recipe=recipe, compile=compile
     )
-    for recipe, parallel, compile in product(RECIPES, MODES, (False, True))
+    for recipe in RECIPES
+    for compile, modes in MODES[recipe].items()
+    for parallel in modes
 }
 
 

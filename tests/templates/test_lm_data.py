@@ -24,7 +24,7 @@ def loaders(
     lm: SimpleNamespace, source: torch.Tensor, *, batch: int, ranks: int, **options: Any
 ) -> list[Any]:
     config = replace(lm.config.single_config(), batch_size=batch, seq_len=4)
-    options = {"shuffle": True} | options
+    options = {"shuffle": True, "drop_last": True} | options
     return [
         lm.data.TextBatches(source, config, rank=rank, ranks=ranks, **options)
         for rank in range(ranks)
@@ -55,7 +55,7 @@ def test_validation_reads_every_window_once(
     lm: SimpleNamespace, windows: int, batch: int, ranks: int
 ) -> None:
     source = text(windows, 4)
-    every = loaders(lm, source, batch=batch, ranks=ranks, shuffle=False)
+    every = loaders(lm, source, batch=batch, ranks=ranks, shuffle=False, drop_last=False)
     read = [list(loader) for loader in every]
     assert [len(batches) for batches in read] == [len(loader) for loader in every]
     assert all(len(part["input"]) > 0 for batches in read for part in batches)
@@ -112,6 +112,21 @@ def test_a_resumed_epoch_goes_on_with_any_number_of_ranks(
     assert global_batches(second) == global_batches(whole)
 
 
+@QUICK
+@given(windows=st.integers(30, 60), batch=st.integers(1, 5), ranks=st.integers(1, 6))
+def test_without_the_last_every_batch_is_full(
+    lm: SimpleNamespace, windows: int, batch: int, ranks: int
+) -> None:
+    source = text(windows, 4)
+    every = loaders(lm, source, batch=batch, ranks=ranks, shuffle=False)
+    read = [list(loader) for loader in every]
+    assert {len(batches) for batches in read} == {windows // (batch * ranks)}
+    assert all(len(part["input"]) == batch for batches in read for part in batches)
+    in_order = source[: windows * 4].view(-1, 4).tolist()
+    seen = [row for step in global_batches(every) for row in step]
+    assert seen == in_order[: len(seen)]
+
+
 def test_epochs_and_seeds_differ_in_order(lm: SimpleNamespace) -> None:
     [loader] = loaders(lm, text(60, 4), batch=4, ranks=1)
     orders = []
@@ -138,7 +153,7 @@ def test_too_little_text_is_refused(lm: SimpleNamespace) -> None:
         "Name more text_files, or lower batch_size or seq_len."
     )
     with pytest.raises(ValueError, match=r"^4 bytes of text make 0 samples of seq_len=4, "):
-        loaders(lm, torch.arange(4), batch=1, ranks=1, shuffle=False)
+        loaders(lm, torch.arange(4), batch=1, ranks=1, shuffle=False, drop_last=False)
 
 
 def test_files_are_read_one_after_the_other(lm: SimpleNamespace, tmp_path: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from dream_trainer.configs import DeviceParameters
+
 SMALL = {"dim": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "hidden_dim": 48}
 
 
@@ -80,6 +82,46 @@ REFUSED = {
     "vocab_size=100 must be at least 256, one per byte.": {"vocab_size": 100},
     "validation_share=1.0 must lie between 0 and 1.": {"validation_share": 1.0},
 }
+
+
+MISFITS = {
+    "num_kv_heads=2 must be a multiple of tensor_parallel=4: each rank takes whole heads.": {
+        "tensor_parallel": 4
+    },
+    "seq_len=128 must be a multiple of 2 * context_parallel=12: each rank takes two chunks.": {
+        "context_parallel": 6
+    },
+    "num_layers=4 must be at least 8: 8 ranks of the pipeline hold 8 stages under 1F1B.": {
+        "pipeline_parallel": 8
+    },
+    "num_layers=4 must be at least 6: "
+    "3 ranks of the pipeline hold 6 stages under ZBVZeroBubble.": {
+        "pipeline_parallel": 3,
+        "pipeline_schedule": "ZBVZeroBubble",
+    },
+}
+
+
+@pytest.mark.parametrize("message", MISFITS)
+def test_degrees_that_do_not_fit_are_refused(lm: SimpleNamespace, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        replace(lm.config.single_config(), device_parameters=DeviceParameters(**MISFITS[message]))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"tensor_parallel": 2, "context_parallel": 4, "pipeline_parallel": 2},
+        {"pipeline_parallel": 2, "pipeline_schedule": "ZBVZeroBubble"},
+        {"tensor_parallel": "auto"},
+        {"pipeline_parallel": "auto"},
+    ],
+)
+def test_degrees_that_fit_or_are_not_known_yet_pass(
+    lm: SimpleNamespace, degrees: dict[str, Any]
+) -> None:
+    replace(lm.config.single_config(), device_parameters=DeviceParameters(**degrees))
 
 
 @pytest.mark.parametrize("message", REFUSED)

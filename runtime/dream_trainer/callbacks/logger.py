@@ -128,7 +128,7 @@ def summary(trainer: "DreamTrainer") -> str:
     log = f", log in {logging.root_dir}/{trainer.experiment}/" if logging.enabled else ""
     return (
         f"run {trainer.experiment}: {processes} on {world.device.type}, mesh {world.axes}, "
-        f"{count:,} parameters{log}"
+        f"{count:,} parameters{' in the stages of rank 0' if world.axes.pp > 1 else ''}{log}"
     )
 
 

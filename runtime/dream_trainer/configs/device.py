@@ -37,6 +37,9 @@ SCHEDULES = (
 )
 """Pipeline schedules; the last three split the backward pass to fill the bubble."""
 
+OF_ONE_STAGE = ("GPipe", "1F1B")
+"""Schedules under which a rank holds one stage of the pipeline; under the others, two."""
+
 PARAM_DTYPES = ("float32", "bfloat16")
 
 
@@ -61,6 +64,7 @@ class Options(TypedDict, total=False):
 
     param_dtype: DType
     reduce_dtype: DType
+    allow_low_precision_params: bool
     compile_model: bool
     compiled_autograd: bool
     checkpoint_activations: bool
@@ -97,6 +101,9 @@ class DeviceParameters:
 
     reduce_dtype: DType = "float32"
     """What gradients are averaged over ranks in."""
+
+    allow_low_precision_params: bool = False
+    """Let optimizers train weights of 16 bits, which lose steps below their precision."""
 
     compile_model: bool = True
     """Call `apply_compile`."""
@@ -248,6 +255,11 @@ class DeviceParameters:
             pipeline_parallel=pipeline_parallel,
             **options,
         )
+
+    @property
+    def stages_per_rank(self) -> int:
+        """How many stages of the pipeline a rank holds."""
+        return 1 if self.pipeline_schedule in OF_ONE_STAGE else 2
 
     @property
     def degrees(self) -> dict[str, Degree]:

@@ -1,5 +1,7 @@
 """The errors whose text is the whole explanation: fact, place, remedy."""
 
+from pathlib import Path
+
 
 class RunError(RuntimeError):
     """A fault in a project that the runtime refuses to run with; reported without traceback."""
@@ -31,3 +33,19 @@ def refuse_unless(holds: bool, field: str, value: object, allowed: str) -> None:
 def is_count(value: object, least: int) -> bool:
     """Whether `value` is a whole number of at least `least` (a bool is not a number)."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def place_of(error: Exception) -> str:
+    """Where in the user's code `error` arose: `file:line, in function`; empty for nowhere."""
+    import sysconfig
+    import traceback
+
+    libraries = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
+    others = (Path(__file__).parents[1], *libraries)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).exists()
+        and not any(folder in Path(frame.filename).parents for folder in others)
+    ]
+    return "".join(f"{frame.filename}:{frame.lineno}, in {frame.name}" for frame in frames[-1:])

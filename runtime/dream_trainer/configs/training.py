@@ -37,6 +37,9 @@ class TrainingParameters:
     gradient_clip_val: float | None = None
     """Largest norm of all gradients together; None: no clipping."""
 
+    startup_checks: bool = True
+    """Look once at mesh, optimizers, batches and gradients, up to the first optimizer step."""
+
     def __post_init__(self) -> None:
         epochs = self.n_epochs
         refuse_unless(

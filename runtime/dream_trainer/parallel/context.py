@@ -1,7 +1,8 @@
 """Context parallelism: each rank holds a part of the sequence, attention sees all of it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..configs import RunError
+from ..data import replaced
+
+Attention = Callable[..., Tensor]
 
 SplitTensor = tuple[Tensor, int]
 """A tensor and its sequence dim."""
@@ -30,19 +34,41 @@ def context_parallel(
     chunk from the front and the r-th from the back, so that causal work is even. All
     ranks of `mesh` take part.
     """
-    parts = {id(tensor): split_sequence(tensor, dim, mesh) for tensor, dim in tensors}
-    found: set[int] = set()
-    local = _replaced(batch, parts, found)
-    tables = [tensor for tensor, _ in tensors if id(tensor) not in found]
-    whole = [table.data for table in tables]
+    dims = {id(tensor): dim for tensor, dim in tensors}
+    found: dict[int, int] = {}
+
+    def part_of(tensor: Tensor) -> Tensor:
+        if (dim := dims.get(id(tensor))) is None:
+            return tensor
+        found[id(tensor)] = tensor.shape[dim]
+        return split_sequence(tensor, dim, mesh)
+
+    local = replaced(batch, part_of)
+    length = _one_length(set(found.values()))
+    tables = [(tensor, dim) for tensor, dim in tensors if id(tensor) not in found]
+    whole = [table.data for table, _ in tables]
     try:
-        for table in tables:
-            table.data = parts[id(table)]
-        with attention_across(mesh, rotate_method):
+        for table, dim in tables:  # Made for the longest sequence: this one has its first rows.
+            table.data = split_sequence(table.data.narrow(dim, 0, length), dim, mesh)
+        with attention_across(mesh, length, rotate_method):
             yield local
     finally:
-        for table, data in zip(tables, whole, strict=True):
+        for (table, _), data in zip(tables, whole, strict=True):
             table.data = data
+
+
+def _one_length(lengths: set[int]) -> int:
+    if not lengths:
+        raise RunError(
+            "context_parallel_buffers names no tensor of the batch, so that every rank would "
+            "read the whole sequence. Return the batch's own tensors, not slices or copies."
+        )
+    if len(lengths) > 1:
+        raise RunError(
+            f"context_parallel_buffers names sequences of {sorted(lengths)} tokens in one batch. "
+            "Inputs and targets must be equally long, each with its own sequence dim."
+        )
+    return lengths.pop()
 
 
 def split_sequence(tensor: Tensor, dim: int, mesh: DeviceMesh) -> Tensor:
@@ -57,64 +83,72 @@ def split_sequence(tensor: Tensor, dim: int, mesh: DeviceMesh) -> Tensor:
     return torch.cat((chunks[rank], chunks[-1 - rank]), dim)
 
 
-def _replaced(batch: Any, parts: dict[int, Tensor], found: set[int]) -> Any:
-    if isinstance(batch, Tensor):
-        if id(batch) in parts:
-            found.add(id(batch))
-        return parts.get(id(batch), batch)
-    if isinstance(batch, dict):
-        return {key: _replaced(value, parts, found) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(_replaced(value, parts, found) for value in batch)
-    return batch
+@contextmanager
+def attention_across(
+    mesh: DeviceMesh, length: int, rotate_method: Literal["allgather", "alltoall"]
+) -> Iterator[None]:
+    """`F.scaled_dot_product_attention` over the sequence of all ranks, `length` tokens long."""
+    on_cpu = mesh.device_type == "cpu"
+    with nullcontext() if on_cpu else _torch_ring(mesh, length, rotate_method):
+        inner = F.scaled_dot_product_attention
+        attend = partial(_gathered_attention, mesh) if on_cpu else _ring_attention
+        F.scaled_dot_product_attention = partial(attend, inner)
+        try:
+            yield
+        finally:
+            F.scaled_dot_product_attention = inner
 
 
 @contextmanager
-def attention_across(
-    mesh: DeviceMesh, rotate_method: Literal["allgather", "alltoall"]
+def _torch_ring(
+    mesh: DeviceMesh, length: int, rotate_method: Literal["allgather", "alltoall"]
 ) -> Iterator[None]:
-    """`F.scaled_dot_product_attention` over the sequence of all ranks."""
-    if mesh.device_type != "cpu":
-        from torch.distributed.tensor.experimental import context_parallel as on_cuda
-        from torch.distributed.tensor.experimental._attention import set_rotate_method
+    """Torch's own ring attention, which balances head and tail as `split_sequence` does."""
+    from torch.distributed.tensor.experimental import context_parallel as torch_context_parallel
+    from torch.distributed.tensor.experimental._attention import set_rotate_method
 
-        set_rotate_method(rotate_method)
-        with on_cuda(mesh, buffers=[], buffer_seq_dims=[], no_restore_buffers=set()):
-            yield
-        return
-    original = F.scaled_dot_product_attention
-    F.scaled_dot_product_attention = gathered_attention(mesh, original)
-    try:
+    set_rotate_method(rotate_method)
+    # Torch takes the length of the sequence from a buffer, and the buffer to split it.
+    ruler = torch.empty(length, device=mesh.device_type)
+    with torch_context_parallel(
+        mesh, buffers=[ruler], buffer_seq_dims=[0], no_restore_buffers={ruler}
+    ):
         yield
-    finally:
-        F.scaled_dot_product_attention = original
 
 
-def gathered_attention(
-    mesh: DeviceMesh, attention: Callable[..., Tensor]
-) -> Callable[..., Tensor]:
-    """Attention of this rank's queries over all ranks' keys; torch's ring has no CPU kernel."""
+def _ring_attention(
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, **options: Any
+) -> Tensor:
+    _refuse_mask(options)
+    if options.pop("enable_gqa", False):  # The ring has no grouped kernels.
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (tensor.repeat_interleave(groups, -3) for tensor in (key, value))
+    return attention(query, key, value, **options)
 
-    def attend(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
-    ) -> Tensor:
-        if attn_mask is not None:
-            raise RunError(
-                "Context parallelism supports attention that is causal or full, but "
-                "scaled_dot_product_attention was called with an attn_mask. Set "
-                "context_parallel=1, or drop the mask."
-            )
-        keys, values = (_gather(tensor, mesh) for tensor in (key, value))
-        mask = causal_mask(query.shape[-2], mesh, query.device) if is_causal else None
-        return attention(query, keys, values, attn_mask=mask, dropout_p=dropout_p, **options)
 
-    return attend
+def _gathered_attention(
+    mesh: DeviceMesh,
+    attention: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    **options: Any,
+) -> Tensor:
+    """This rank's queries over all ranks' keys: torch's ring has no kernel for the CPU."""
+    _refuse_mask(options)
+    key, value = (_gather(tensor, mesh) for tensor in (key, value))
+    if options.pop("is_causal", False):
+        options["attn_mask"] = causal_mask(query.shape[-2], mesh, query.device)
+    return attention(query, key, value, **options)
+
+
+def _refuse_mask(options: dict[str, Any]) -> None:
+    if options.pop("attn_mask", None) is not None:
+        raise RunError(
+            "Context parallelism supports attention that is causal or full, but "
+            "scaled_dot_product_attention was called with an attn_mask. Set "
+            "context_parallel=1, or drop the mask."
+        )
 
 
 def causal_mask(length: int, mesh: DeviceMesh, device: torch.device) -> Tensor:

@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import (
-    PipelineScheduleSingle,
     ScheduleDualPipeV,
     ScheduleZBVZeroBubble,
     _PipelineSchedule,
     get_schedule_class,
 )
+from torch.distributed.tensor import DTensor
 
 from ..configs import DeviceParameters, RunError
+from ..metrics import whole
 from ..world import World
 
 Loss = Callable[[Any, Any], Tensor]
@@ -56,7 +57,7 @@ def cut_model(
     """
     parameters = world.parameters
     schedule_class = get_schedule_class(parameters.pipeline_schedule)
-    per_rank = 1 if issubclass(schedule_class, PipelineScheduleSingle) else 2
+    per_rank = parameters.stages_per_rank
     ranks, rank = pp_mesh.size(), pp_mesh.get_local_rank()
     count = ranks * per_rank
     total = len(model.get_submodule(layers))  # type: ignore[arg-type]
@@ -73,13 +74,20 @@ def cut_model(
         PipelineStage(part, index, count, world.device, group=pp_mesh.get_group())
         for part, index in zip(parts, indices, strict=True)
     ]
-    schedule = schedule_class(
-        stages[0] if per_rank == 1 else stages,
-        n_microbatches=microbatches(parameters, ranks),
-        loss_fn=_no_loss,
-        # Torch would divide all that has been accumulated, at every call.
-        scale_grads=False,
-    )
+    number = microbatches(parameters, ranks)
+    try:
+        schedule = schedule_class(
+            stages[0] if per_rank == 1 else stages,
+            n_microbatches=number,
+            loss_fn=_no_loss,
+            # Torch would divide all that has been accumulated, at every call.
+            scale_grads=False,
+        )
+    except ValueError as error:
+        raise RunError(
+            f"pipeline_microbatches={number} does not suit {parameters.pipeline_schedule} on "
+            f"{ranks} ranks, which has {count} stages. Use a multiple of {count}."
+        ) from error
     return Parts(schedule, parts, 0 in indices, count - 1 in indices)
 
 
@@ -118,6 +126,18 @@ def present(model: nn.Module, plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def unwrapped(output: Any) -> Any:
+    """What a loss gets: a plain tensor for a replicated one; a sharded one as it is.
+
+    The tensor-parallel model itself must not unwrap its output: that makes a view, and an
+    in-place operation on a view would lose the hooks of `fully_shard`.
+    """
+    is_replicated = isinstance(output, DTensor) and all(
+        placement.is_replicate() for placement in output.placements
+    )
+    return output.to_local() if is_replicated else output
+
+
 def _no_loss(output: Any, target: Any) -> Tensor:
     raise RunError("A pipeline has no loss of its own. Call self.pipeline(..., loss=...).")
 
@@ -152,7 +172,7 @@ class Pipeline:
             self._infer_shapes_again()
         self.shape = inputs.shape
         share = window * count if torch.is_grad_enabled() else count
-        self.schedule._loss_fn = lambda output, target: loss(output, target) / share
+        self.schedule._loss_fn = lambda output, target: loss(unwrapped(output), target) / share
         losses: list[Tensor] = []
         keywords = {"target": target, "losses": losses} if self.has_last else {}
         arguments = (inputs,) if self.has_first else ()
@@ -163,7 +183,7 @@ class Pipeline:
                 self.schedule.eval(*arguments, return_outputs=False, **keywords)
         value = torch.zeros((), device=self.device)
         if self.has_last:
-            value += torch.stack([part.detach() for part in losses]).sum() * (share / count)
+            value += torch.stack([whole(part.detach()) for part in losses]).sum() * (share / count)
         dist.broadcast(value, self.loss_rank, group=self.group)
         return value
 

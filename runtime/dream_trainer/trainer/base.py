@@ -12,10 +12,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .. import lifecycle, loop
 from ..callbacks.callback import Callback, CallbackCollection, Events
+from ..checks.explain import explained
+from ..checks.first_step import FirstStep
 from ..configs import BaseTrainerConfig, RunError
 from ..parallel.accumulate import GradientSync
 from ..parallel.clip import clip, scale, total_norm
-from ..parallel.pipeline import Loss, Pipeline
+from ..parallel.pipeline import Loss, Pipeline, unwrapped
 from ..world import as_dtype
 from .abstract import AbstractTrainer
 
@@ -38,6 +40,9 @@ class BaseTrainer(AbstractTrainer):
     train_loader: Iterable[Any]
     val_loader: Iterable[Any] | None
 
+    first_step: FirstStep | None = None
+    """The checks of the first step, until it is done."""
+
     epoch = 0
     """Finished epochs."""
 
@@ -52,6 +57,9 @@ class BaseTrainer(AbstractTrainer):
 
     is_sanity_check = False
     """Whether the validation under way is the one before training, of a few batches."""
+
+    warned_of_no_validation = False
+    """Whether it has been said that a validation found no batch."""
 
     batches_in_window = 0
     """Batches of this window so far, the one under way included."""
@@ -89,6 +97,8 @@ class BaseTrainer(AbstractTrainer):
                     event(self)
                 except Exception as second:
                     error.add_note(f"{event.__qualname__} failed as well: {second!r}")
+            if told := explained(error, self.named_models()):
+                raise told from error
             raise
 
     def backward(self, loss: Tensor, num_items: Tensor | int | None = None) -> None:
@@ -111,20 +121,23 @@ class BaseTrainer(AbstractTrainer):
             self._num_items = items.clone() if self._num_items is None else self._num_items + items
         elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
             loss = loss / window
+        if self.first_step is not None:
+            self.first_step.loss(loss)
         if loss.requires_grad or not self.pipelines:  # A pipeline has been backward already.
             loss.backward()
 
     def pipeline(self, model: nn.Module, inputs: Tensor, *, target: Any, loss: Loss) -> Tensor:
         """`loss(model(inputs), target)`, shape (), cut into stages or not.
 
-        `loss` is a mean over rows. On a pipeline the gradients are added here already, and
-        `self.backward` adds nothing; the value is known on every rank.
+        `loss` is a mean over rows. It gets the whole output of a tensor-parallel model, or with
+        `loss_parallel` this rank's classes. On a pipeline the gradients are added here already, and `self.backward` adds nothing; the
+        value is known on every rank.
         """
         for name, pipeline in self.pipelines.items():
             if getattr(self, name) is model:
                 window = self.config.training_parameters.gradient_accumulation_steps
                 return pipeline.run(inputs, target, loss, window=window)
-        return loss(model(inputs), target)
+        return loss(unwrapped(model(inputs)), target)
 
     def step(self, optimizer: Optimizer) -> Tensor | None:
         """Clip, step `optimizer` and its scheduler, clear the gradients.
@@ -157,7 +170,8 @@ class BaseTrainer(AbstractTrainer):
         factor = self._window_factor()
         wants_norm = self.is_logging_step or must_be_finite or max_norm is not None
         averages = self.gradient_sync.group is not None
-        if factor is None and not wants_norm and not averages and self.global_step:
+        is_first = self.first_step is not None or self.global_step == 0
+        if factor is None and not wants_norm and not averages and not is_first:
             return None
         gradients = [
             parameter.grad
@@ -169,9 +183,11 @@ class BaseTrainer(AbstractTrainer):
             raise RunError(
                 f"No parameter of {type(optimizer).__name__} has a gradient at step "
                 f"{self.global_step + 1}. Call self.backward(loss) before self.step(optimizer), "
-                "on a loss that depends on its parameters."
+                "on a loss that depends on its parameters, and leave gradient synchronisation on."
             )
         self.gradient_sync.average(gradients)
+        if self.first_step is not None:
+            self.first_step.gradients(optimizer)
         if factor is not None:
             scale(gradients, factor)
         if not wants_norm:

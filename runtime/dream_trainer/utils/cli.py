@@ -2,8 +2,6 @@
 
 import inspect
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from math import prod
@@ -13,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
+from ..configs.errors import place_of
 from ..world import Process, accelerator_count
+from .commands import COMMANDS, Command
 from .entrypoint import StartError, end_with, guarded, launch
 from .modifiers import MODIFIERS
 from .overrides import override
@@ -21,7 +21,6 @@ from .overrides import override
 Factory = Callable[[], BaseTrainerConfig]
 Choice = BaseTrainerConfig | Factory
 Main = Callable[[Any], object]
-LIBRARIES = ("stdlib", "purelib", "platlib")
 
 
 def cli(main: Main, config: Choice | Mapping[str, Choice]) -> None:
@@ -29,42 +28,70 @@ def cli(main: Main, config: Choice | Mapping[str, Choice]) -> None:
 
     `config` is a configuration, a function that makes one, or a mapping of names to
     either, of which `--config NAME` chooses (default: the first). Options change the
-    configuration before anything starts; see `register_modifier`.
+    configuration before anything starts; see `register_modifier`. The first word on the
+    command line may name something else to do; see `commands.py`.
     """
     choices = dict(config) if isinstance(config, Mapping) else {"default": config}
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(help=_help(main), context_settings={"help_option_names": ["-h", "--help"]})(
-        _command(main, choices)
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback(invoke_without_command=True, help=_help(main))(_training(main, choices))
+    for command in COMMANDS.values():
+        app.command(command.name, help=command.help)(_subcommand(command, main, choices))
     app()
 
 
-def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
-    """The default command: its signature is made from the configurations and modifiers."""
+def _training(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
+    """What the script does where no command is named."""
 
-    def run(**options: Any) -> None:
-        show = options.pop("cfg")
-        chosen = options.pop("config", None) or next(iter(choices))
+    def run(context: typer.Context, show: bool, **options: Any) -> None:
+        if context.invoked_subcommand is not None:
+            if show or any(value not in (None, False) for value in options.values()):
+                name = context.invoked_subcommand
+                raise typer.BadParameter(f"Write the options of {name} behind it.")
+            return
         try:
-            config = resolve(choices, chosen, options)
+            config = resolve(choices, options)
         except typer.BadParameter:
             raise
         except Exception as error:
             kind = error.code if isinstance(error, ConfigError) else type(error).__name__
-            end_with(StartError(f"{error} [{kind}]{_place(error)}"))
-        if not show:
-            for callback in config.callbacks or ():
-                callback.pre_launch(config)
+            place = place_of(error)
+            end_with(StartError(f"{error} [{kind}]" + (f"\n  --> {place}" if place else "")))
         if show:
             typer.echo(f"{render(config)}\nmesh: {describe_mesh(config)}")
-        elif (count := processes(config)) > 1:
+            return
+        for callback in config.callbacks or ():
+            callback.pre_launch(config)
+        if (count := processes(config)) > 1:
             launch(count)
         else:
             guarded(main)(config)
 
-    parameters: dict[str, tuple[Any, Any]] = {
-        "cfg": (bool, typer.Option("--cfg", help="Print the configuration and exit."))
-    }
+    show = typer.Option("--cfg", help="Print the configuration and exit.")
+    own = [_parameter("context", typer.Context), _parameter("show", Annotated[bool, show], False)]
+    return _with_signature(run, [*own, *_config_options(choices)])
+
+
+def _subcommand(
+    command: Command, main: Main, choices: Mapping[str, Choice]
+) -> Callable[..., None]:
+    """`command` with the options that choose and change the configuration."""
+    own = command.options
+
+    def run(**options: Any) -> None:
+        arguments = {parameter.name: options.pop(parameter.name) for parameter in own}
+        code = command.run(main, lambda: resolve(choices, options), **arguments)
+        raise typer.Exit(code)
+
+    return _with_signature(run, [*own, *_config_options(choices)])
+
+
+def _config_options(choices: Mapping[str, Choice]) -> list[inspect.Parameter]:
+    """The options that choose and change the configuration."""
+    parameters: dict[str, tuple[Any, Any]] = {}
     if len(choices) > 1:
         names = ", ".join(choices)
         text = f"Which configuration: {names}. Default: {next(iter(choices))}."
@@ -74,24 +101,29 @@ def _command(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
     for modifier in MODIFIERS.values():
         kind = bool if modifier.type is bool else modifier.type | None
         parameters[modifier.name] = (kind, typer.Option(modifier.flag, help=modifier.help))
-    signature = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[kind, option],
-            default=False if kind is bool else None,
-        )
+    return [
+        _parameter(name, Annotated[kind, option], False if kind is bool else None)
         for name, (kind, option) in parameters.items()
     ]
-    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, annotation=annotation, default=default)
+
+
+def _with_signature(
+    run: Callable[..., None], parameters: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """`run` as typer is to see it."""
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def resolve(
-    choices: Mapping[str, Choice], name: str, options: Mapping[str, Any]
-) -> BaseTrainerConfig:
-    """Make the configuration called `name` and apply the modifiers and `--set` of `options`."""
+def resolve(choices: Mapping[str, Choice], options: Mapping[str, Any]) -> BaseTrainerConfig:
+    """Make the configuration that `options` name; apply their modifiers and `--set`."""
+    name = options.get("config") or next(iter(choices))
     if name not in choices:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(choices)}.")
     choice = choices[name]
@@ -128,18 +160,6 @@ def describe_mesh(config: BaseTrainerConfig) -> str:
 
 def _processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
-
-
-def _place(error: Exception) -> str:
-    """Where in the user's code `error` arose, as a line to put below it."""
-    others = (Path(__file__).parents[1], *(Path(sysconfig.get_path(p)) for p in LIBRARIES))
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).exists()
-        and not any(folder in Path(frame.filename).parents for folder in others)
-    ]
-    return "".join(f"\n  --> {f.filename}:{f.lineno}, in {f.name}" for f in frames[-1:])
 
 
 def render(value: Any, indent: int = 0) -> str:

@@ -117,6 +117,14 @@ def no_sanity(config: Any, _: bool) -> None:
     )
 
 
+@register_modifier("--no-checks")
+def no_checks(config: Any, _: bool) -> None:
+    """No checks of mesh, batches and gradients before and in the first step."""
+    config.training_parameters = dataclasses.replace(
+        config.training_parameters, startup_checks=False
+    )
+
+
 @register_modifier("--no-log")
 def no_log(config: Any, _: bool) -> None:
     """Write no log file."""

@@ -1,9 +1,9 @@
 """Train my-project: the model, the data and the loss. Scale is in config.py.
 
-    torchrun --nproc-per-node=2 train.py    ddp over two ranks
-    python train.py --config single          one device, no launcher
-    python train.py --cfg                    print the resolved config and exit
-    dream check                              do the hooks match config.py?
+    torchrun --nproc-per-node=2 train.py    ddp over 2 ranks
+    python train.py --config single         one device, no launcher
+    python train.py --cfg                   print the resolved config and exit
+    dream check                             do the hooks match config.py?
 
 The hooks of `Trainer` stand in the order in which the runtime calls them.
 """

@@ -1,9 +1,9 @@
 """Train my-project: the model, the data and the loss. Scale is in config.py.
 
-    torchrun --nproc-per-node=4 train.py    hsdp over four ranks
-    python train.py --config single          one device, no launcher
-    python train.py --cfg                    print the resolved config and exit
-    dream check                              do the hooks match config.py?
+    torchrun --nproc-per-node=4 train.py    hsdp over 4 ranks
+    python train.py --config single         one device, no launcher
+    python train.py --cfg                   print the resolved config and exit
+    dream check                             do the hooks match config.py?
 
 The hooks of `Trainer` stand in the order in which the runtime calls them.
 """

@@ -1,8 +1,8 @@
 """Train my-project: the model, the data and the loss. Scale is in config.py.
 
-    python train.py                          one device
-    python train.py --cfg                    print the resolved config and exit
-    dream check                              do the hooks match config.py?
+    python train.py                         one device
+    python train.py --cfg                   print the resolved config and exit
+    dream check                             do the hooks match config.py?
 
 The hooks of `Trainer` stand in the order in which the runtime calls them.
 """

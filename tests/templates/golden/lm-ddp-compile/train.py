@@ -1,9 +1,9 @@
 """Train my-project, a language model on bytes: the loss, the steps, how it scales.
 
-    torchrun --nproc-per-node=2 train.py    ddp over two ranks
-    python train.py --config single          one device, no launcher
-    python train.py --cfg                    print the resolved config and exit
-    dream check                              do the hooks match config.py?
+    torchrun --nproc-per-node=2 train.py    ddp over 2 ranks
+    python train.py --config single         one device, no launcher
+    python train.py --cfg                   print the resolved config and exit
+    dream check                             do the hooks match config.py?
 
 The sizes are in config.py, the model in model.py, the text in data.py. The hooks of
 `Trainer` stand in the order in which the runtime calls them.
@@ -78,13 +78,17 @@ class Trainer(DreamTrainer):
         train, held_out = split_text(self.config)
         # Split by data-parallel rank: ranks that share a model must read the same batches.
         rank, ranks = self.world.dp_rank, self.world.dp_size
+        # A pipeline cuts every batch into equal parts: there, no short one at the end.
+        full = self.world.axes.pp > 1
         return (
-            TextBatches(train, self.config, rank=rank, ranks=ranks, shuffle=True),
-            TextBatches(held_out, self.config, rank=rank, ranks=ranks, shuffle=False),
+            TextBatches(train, self.config, rank=rank, ranks=ranks, shuffle=True, drop_last=True),
+            TextBatches(
+                held_out, self.config, rank=rank, ranks=ranks, shuffle=False, drop_last=full
+            ),
         )
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
-        loss = self.loss(batch)
+        loss = self.pipeline(self.model, batch["input"], target=batch["target"], loss=self.loss)
         self.backward(loss)  # not loss.backward(): this one knows about accumulation
         return {
             "train/loss": loss,
@@ -94,14 +98,13 @@ class Trainer(DreamTrainer):
 
     @torch.no_grad()
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
-        loss = self.loss(batch)
+        loss = self.pipeline(self.model, batch["input"], target=batch["target"], loss=self.loss)
         return {"val/loss": loss, "val/bits_per_byte": loss / math.log(2)}
 
-    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+    def loss(self, logits: Tensor, target: Tensor) -> Tensor:
         """Mean cross-entropy of the next byte, in nats."""
         # In float32: bfloat16 keeps too few digits for a sum of exponentials.
-        logits = self.model(batch["input"]).float()
-        return F.cross_entropy(logits.flatten(0, 1), batch["target"].flatten())
+        return F.cross_entropy(logits.float().flatten(0, 1), target.flatten())
 
     def count_items(self, batch: dict[str, Tensor]) -> int:
         return batch["target"].numel()

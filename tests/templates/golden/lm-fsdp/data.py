@@ -54,13 +54,20 @@ class TextBatches:
     is input one byte on. Global batch i holds the same windows in the same order for any
     number of ranks that together read as many.
 
-    With `shuffle` the order is a new one in every epoch, and windows that fill no global
-    batch are left for another; without, every window is read exactly once and the last
+    With `shuffle` the order is a new one in every epoch. With `drop_last` windows that fill
+    no global batch are left out; without, every window is read exactly once and the last
     batch is short. Raises `ValueError` where the text is too short for that.
     """
 
     def __init__(
-        self, text: Tensor, config: Config, *, rank: int, ranks: int, shuffle: bool
+        self,
+        text: Tensor,
+        config: Config,
+        *,
+        rank: int,
+        ranks: int,
+        shuffle: bool,
+        drop_last: bool,
     ) -> None:
         self.rank, self.ranks = rank, ranks
         self.seed = config.seed
@@ -70,15 +77,15 @@ class TextBatches:
         # One row a window: its inputs and, one byte further, its targets.
         size = config.seq_len + 1
         self.windows = text.unfold(0, size, config.seq_len) if len(text) >= size else text[:0]
-        least = self.global_size if shuffle else ranks
+        least = self.global_size if drop_last else ranks
         if len(self.windows) < least:
             raise ValueError(
                 f"{len(text)} bytes of text make {len(self.windows)} samples of "
                 f"seq_len={config.seq_len}, but dp_size={ranks} needs at least {least}. "
                 "Name more text_files, or lower batch_size or seq_len."
             )
-        # Where no further global batch begins; without shuffling, none with a row for us.
-        self.stop = len(self.windows) - (self.global_size - 1 if shuffle else rank)
+        # Where no further batch begins: no full one, or none with a row for this rank.
+        self.stop = len(self.windows) - (self.global_size - 1 if drop_last else rank)
 
     def __len__(self) -> int:
         """Batches of this rank until the epoch ends."""

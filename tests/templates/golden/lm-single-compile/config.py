@@ -69,6 +69,30 @@ class Config(DreamTrainerConfig):
             raise ValueError(f"vocab_size={self.vocab_size} must be at least 256, one per byte.")
         if not 0 < self.validation_share < 1:
             raise ValueError(f"validation_share={self.validation_share} must lie between 0 and 1.")
+        self.check_degrees()
+
+    def check_degrees(self) -> None:
+        """Raise `ValueError` where the model cannot be split as `device_parameters` says."""
+        device = self.device_parameters
+        tensor, context = device.tensor_parallel, device.context_parallel
+        pipeline = device.pipeline_parallel
+        if isinstance(tensor, int) and self.num_kv_heads % tensor:
+            raise ValueError(
+                f"num_kv_heads={self.num_kv_heads} must be a multiple of "
+                f"tensor_parallel={tensor}: each rank takes whole heads."
+            )
+        if isinstance(context, int) and context > 1 and self.seq_len % (2 * context):
+            raise ValueError(
+                f"seq_len={self.seq_len} must be a multiple of "
+                f"2 * context_parallel={2 * context}: each rank takes two chunks."
+            )
+        if isinstance(pipeline, int):
+            stages = pipeline * device.stages_per_rank
+            if self.num_layers < stages:
+                raise ValueError(
+                    f"num_layers={self.num_layers} must be at least {stages}: {pipeline} ranks of "
+                    f"the pipeline hold {stages} stages under {device.pipeline_schedule}."
+                )
 
     @property
     def max_steps(self) -> int:

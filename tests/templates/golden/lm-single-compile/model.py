@@ -18,6 +18,7 @@ class Model(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.num_layers = config.num_layers
         self.embed = nn.Embedding(config.vocab_size, config.dim)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = nn.RMSNorm(config.dim)
@@ -35,7 +36,7 @@ class Model(nn.Module):
         Projections back onto the residual stream start smaller, by 1 / sqrt(2 * layers),
         so that its variance does not grow with depth (GPT-2, section 2.3).
         """
-        residual_std = INIT_STD / (2 * len(self.layers)) ** 0.5
+        residual_std = INIT_STD / (2 * self.num_layers) ** 0.5
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 residual = name.endswith((".out", ".down"))
