@@ -2,6 +2,8 @@ PYTHON ?= python3
 PARALLEL ?= fsdp
 NPROC ?= $(if $(filter single,$(PARALLEL)),1,$(if $(filter hsdp,$(PARALLEL)),4,2))
 
+TRAIN ?= --set training_parameters.max_steps=100
+
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -12,11 +14,11 @@ SOURCES := $(shell find dream_scaffold/project templates runtime -type f -not -n
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
-	@echo "  PYTHON=$(PYTHON) PARALLEL=$(PARALLEL) NPROC=$(NPROC) can be set."
+	@echo "  PYTHON=$(PYTHON) PARALLEL=$(PARALLEL) NPROC=$(NPROC) TRAIN='$(TRAIN)' can be set."
 
 demo: $(DEMO)/train.py  ## make a project, check it and train it on two processes
 	cd $(DEMO) && $(BIN)/dream check
-	cd $(DEMO) && OMP_NUM_THREADS=1 $(BIN)/torchrun --nproc-per-node=$(NPROC) train.py
+	cd $(DEMO) && OMP_NUM_THREADS=1 $(BIN)/torchrun --nproc-per-node=$(NPROC) train.py $(TRAIN)
 
 test: $(VENV)/.dev  ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
