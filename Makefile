@@ -3,6 +3,8 @@ PARALLEL ?= fsdp
 NPROC ?= $(shell $(PYTHON) -c "from dream_scaffold.project.modes import read_mode; \
 	print(read_mode('$(PARALLEL)').ranks)" 2>/dev/null)
 
+TRAIN ?= --set training_parameters.max_steps=100
+
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -13,11 +15,11 @@ SOURCES := $(shell find dream_scaffold/project templates runtime -type f -not -n
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
-	@echo "  PYTHON=$(PYTHON) PARALLEL=$(PARALLEL) NPROC=$(NPROC) can be set."
+	@echo "  PYTHON=$(PYTHON) PARALLEL=$(PARALLEL) NPROC=$(NPROC) TRAIN='$(TRAIN)' can be set."
 
 demo: $(DEMO)/train.py  ## make a project, check it and train it on two processes
 	cd $(DEMO) && $(BIN)/dream check
-	cd $(DEMO) && OMP_NUM_THREADS=1 $(BIN)/torchrun --nproc-per-node=$(NPROC) train.py
+	cd $(DEMO) && OMP_NUM_THREADS=1 $(BIN)/torchrun --nproc-per-node=$(NPROC) train.py $(TRAIN)
 
 test: $(VENV)/.dev  ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile

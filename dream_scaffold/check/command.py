@@ -15,14 +15,18 @@ class OutputFormat(StrEnum):
     github = "github"
 
 
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Files or folders. Default: this folder."),
+]
+Format = Annotated[
+    OutputFormat | None, typer.Option(help="How findings are printed. Default: full.")
+]
+
+
 def check(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Files or folders. Default: this folder."),
-    ] = None,
-    output_format: Annotated[
-        OutputFormat | None, typer.Option(help="How findings are printed. Default: full.")
-    ] = None,
+    paths: Paths = None,
+    output_format: Format = None,
     select: Annotated[
         list[str] | None, typer.Option(metavar="CODE", help="Only these rules, e.g. DT2 or DT201.")
     ] = None,

@@ -43,7 +43,9 @@ class Candidate:
     place: Place
     values: list[Value]
     launched: bool = False
-    via_cli: bool = False
+    is_default: bool = False
+    """Launched unless `--config` chooses another."""
+
     meant: bool = True
     """Whether a given number of processes is meant for it."""
 
@@ -88,13 +90,10 @@ def _is_device(record: Record) -> bool:
 
 
 def _refuse_size(candidate: Candidate, refusals: list[configs.ConfigError]) -> None:
-    layout = candidate.layouts[0]
-    if candidate.via_cli and set(layout.parameters.degrees.values()) == {1}:
-        return  # `cli()` starts one process for it, however many there are.
     error = refusals[0]
     everywhere = len(refusals) == len(candidate.layouts) and candidate.open is None
     certain = everywhere and candidate.meant
-    place = layout.record.site.place
+    place = candidate.layouts[0].record.site.place
     match = Match(place, error.fact, error.remedy, certain, candidate.name)
     candidate.faults.append(Fault(error.code, match))
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import TextIOWrapper
 
 from ..errors import DreamError
 from .configurations import Size
@@ -63,6 +64,10 @@ def run(options: Options) -> int:
     """Check a project and print what was found. The exit code: 0, 1, or 2 for no check at all."""
     from .report import render
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Names and paths may hold what the terminal cannot show.
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = check(options)
         text = render(result)

@@ -99,6 +99,7 @@ class Reader:
         launched: set[object] = set()
         elsewhere: set[object] = set()
         for other in self.programs:
+            mains: set[Function] = set()
             # Two scripts may launch the same configuration, and each change it first.
             for launch in other.launches:
                 key = _key(launch.config)
@@ -113,7 +114,10 @@ class Reader:
                     if launch.config not in candidate.values:
                         candidate.values.append(launch.config)
                     candidate.launched = True
-                    candidate.via_cli |= launch.main is not None
+                    # Of those that `cli()` is given, it takes the first.
+                    candidate.is_default |= launch.main is None or launch.main not in mains
+                    if launch.main is not None:
+                        mains.add(launch.main)
                     main = main or launch.main
                 else:
                     self._add_unknown_launch(launch)
@@ -124,7 +128,7 @@ class Reader:
         chosen = []
         for candidate in candidates.values():
             self.names.append(candidate.name)
-            candidate.meant = candidate.launched or not any_launched or self.only is not None
+            candidate.meant = candidate.is_default or not any_launched or self.only is not None
             if self.only is None or candidate.name == self.only:
                 chosen.append(candidate)
         return chosen

@@ -1,6 +1,7 @@
 """What `dream new` says when it is done."""
 
 import shlex
+from importlib.util import find_spec
 
 from .new import Created
 
@@ -14,7 +15,9 @@ def describe(created: Created, path: str) -> str:
     `path` is the project's folder as the user wrote it.
     """
     enter = [f"cd {shlex.quote(path)}"] if path not in (".", "./") else []
-    commands = [*enter, created.options.launch, "dream check"]
+    # The wheel of `dream` brings no torch: whoever only scaffolds has none yet.
+    install = [] if find_spec("torch") else ["pip install -e ."]
+    commands = [*enter, *install, created.options.launch, "dream check"]
     blocks = [created.tree, f"{created.git}\n{created.check}"]
     if created.replaced:
         blocks.append(f"Replaced: {_listed(created.replaced)}.")

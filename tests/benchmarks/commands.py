@@ -17,9 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 DREAM = [sys.executable, "-m", "dream_scaffold"]
 
@@ -99,27 +103,28 @@ def check_rows() -> dict[str, list[str]]:
 
 
 def copier_row(folder: Path) -> list[str]:
-    """`copier copy` of the template: its two layers, as `dream new` renders them."""
-    answers = ["--data", "name=there", "--data", "parallel=fsdp", "--data", "recipe=lm"]
-    hooks = ["--data", "hooks=[apply_fully_shard]"]
-    copies = [
-        [
-            "copy",
-            "--defaults",
-            "--quiet",
-            "--overwrite",
-            *answers,
-            *hooks,
-            "--data",
-            f"layer={layer}",
-        ]
-        for layer in ("project", "recipes/lm")
-    ]
-    script = "".join(
-        f"CopierApp.run(['copier', *{copy!r}, {str(ROOT / 'templates')!r}, 'there'], exit=False)\n"
-        for copy in copies
-    )
-    return [sys.executable, "-c", f"from copier._cli import CopierApp\n{script}"]
+    """`copier copy` of the template with the very answers that `dream new` gives it."""
+    import copier
+
+    from dream_scaffold.project.options import Options
+    from dream_scaffold.project.render import render_project
+
+    given: dict[str, Any] = {}
+
+    class Captured(Exception):
+        pass
+
+    def capture(source: str, target: Path, data: dict[str, Any], **settings: Any) -> None:
+        given.update(data=data, exclude=settings.get("exclude", ()))
+        raise Captured
+
+    with patch.object(copier, "run_copy", capture), suppress(Captured):
+        render_project(Options(name="there", recipe="lm", parallel="fsdp"), folder / "captured")
+    answers = folder / "answers.yml"
+    answers.write_text(json.dumps(given["data"]))
+    excludes = [word for pattern in given["exclude"] for word in ("--exclude", pattern)]
+    command = ["copy", "--defaults", "--quiet", "--data-file", str(answers), *excludes]
+    return [sys.executable, "-m", "copier", *command, str(ROOT / "templates"), "there"]
 
 
 def main() -> None:

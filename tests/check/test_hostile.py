@@ -1,5 +1,7 @@
 """Input that nobody should write: the check says what it can, and soon, and never breaks."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -361,3 +363,16 @@ def test_any_source_is_survived(project: Check, lines: list[str]) -> None:
 
 def test_the_prelude_itself_is_sound() -> None:
     compile(PRELUDE, "train.py", "exec")
+
+
+def test_a_terminal_that_knows_no_accents(project: Check) -> None:
+    project("class Träiner(DreamTrainer): ...\n")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "dream_scaffold", "check", "--output-format", "concise"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(root), "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "which Tr\\xe4iner does not define." in done.stdout

@@ -309,3 +309,16 @@ c = dt.DreamTrainerConfig(device_parameters=DeviceParameters.FSDP())
     both = dict.fromkeys(("apply_compile", "apply_fully_shard"), "required")
     assert [hooks(result, name) for name in "abc"] == [both] * 3
     assert codes(result) == ["DT201"] * 2
+
+
+def test_a_class_that_foreign_code_may_change_takes_any_keyword(project: Check) -> None:
+    result = project(
+        "import attrs\nfrom lab import Mixin\n\n"
+        "@attrs.define\nclass A(DreamTrainerConfig):\n    lr: float = 1.0\n\n"
+        "@dataclass(kw_only=True)\nclass B(Mixin, DreamTrainerConfig):\n    lr: float = 1.0\n\n"
+        "def a():\n    return A(lr=2.0, device_parameters=DeviceParameters.FSDP())\n\n"
+        "def b():\n    return B(other=2.0, device_parameters=DeviceParameters.FSDP())\n"
+    )
+    both = dict.fromkeys(("apply_compile", "apply_fully_shard"), "required")
+    assert hooks(result, "a") == hooks(result, "b") == both
+    assert codes(result) == ["DT201", "DT201"]

@@ -141,9 +141,9 @@ LAUNCHED = (
 @pytest.mark.parametrize(
     ("launch", "severities"),
     [
-        ("cli(main, one)", ["info"]),
+        ("cli(main, one)", ["error", "info"]),
         ("cli(main, three)", ["info", "error"]),
-        ("cli(main, {'a': one, 'b': three})", ["error"]),
+        ("cli(main, {'a': one, 'b': three})", ["error", "info"]),
         ("main(one())", ["error", "info"]),
         ("", ["error", "error"]),
     ],

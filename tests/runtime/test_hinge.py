@@ -127,7 +127,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @settings(
-    max_examples=120,
+    max_examples=300,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -136,7 +136,12 @@ def test_checker_and_start_up_agree(
     values: dict[str, Any], defined: set[str], world_size: int, folder: Path, fake_world: World
 ) -> None:
     file = write(folder, values, defined)
-    assert checker_says(file, world_size) == runtime_says(file, world_size, fake_world)
+    refused, found = runtime_says(file, world_size, fake_world), checker_says(file, world_size)
+    if any(code.startswith("DT1") and code != "DT115" for code, _ in refused):
+        # Start-up ends at the configuration; the checker goes on to the hooks.
+        assert refused <= found
+    else:
+        assert refused == found
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 8])

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from dream_scaffold import cli
+from dream_scaffold.project import report
 from dream_scaffold.project.git import repository_around
+from dream_scaffold.project.new import create
+from dream_scaffold.project.options import Options
 
 Dream = Callable[..., tuple[int, str, str]]
 
@@ -302,3 +305,13 @@ def test_defaults_ask_nothing(dream: Dream, tmp_path: Path) -> None:
     assert dream("new", "my-lm", "--defaults", "--no-git")[0] == 0
     answers = (tmp_path / "my-lm/.dream/answers.yml").read_text()
     assert "parallel: fsdp\nrecipe: lm\ncompile: false\n" in answers
+
+
+def test_without_torch_the_next_command_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    created = create(tmp_path / "my-lm", Options(name="my-lm", parallel="single"), git=False)
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    assert report.describe(created, "my-lm").endswith(
+        "Next:\n  cd my-lm\n  pip install -e .\n  python train.py\n  dream check"
+    )

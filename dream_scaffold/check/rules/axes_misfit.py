@@ -12,9 +12,8 @@ Good:
 
     DeviceParameters.FSDP(tensor_parallel=2)    # dp_shard takes 8 / 2 = 4
 
-How to fix: the help names the sizes that fit. A configuration that `train.py` does not
-launch is only an info, and one device launched by `cli()` fits any number: it starts
-one process.
+How to fix: the help names the sizes that fit. A configuration that `train.py` launches
+only by `--config`, or not at all, is an info: check it with `dream check --config NAME`.
 """
 
 from collections.abc import Iterator

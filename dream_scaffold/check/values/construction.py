@@ -166,7 +166,7 @@ class Construction(Expressions):
 
     def open_record(self, record: Record, site: Site) -> None:
         why = why_open(record.cls) if isinstance(record.cls, Class) else None
-        if why is not None and parameter_class(record.cls) is None:
+        if why is not None:
             record.opened = Unknown(f"is not decidable: {why}", site)
 
     def default_of(self, field: Field, site: Site) -> Value:

@@ -28,7 +28,9 @@ BUILTINS = frozenset(dir(builtins))
 class Expressions(Attributes):
     """Evaluates expressions. Calls and statements come with the subclasses."""
 
-    def __init__(self, sources: Sources, decisions: tuple[bool, ...] = (), steps: int = 50_000):
+    def __init__(
+        self, sources: Sources, decisions: tuple[bool, ...] = (), steps: int = 50_000
+    ) -> None:
         self.sources = sources
         self.steps = steps
         self.decisions = list(decisions)
