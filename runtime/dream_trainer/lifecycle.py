@@ -15,19 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from .callbacks.callback import Events
+from .checks import start_up
 from .checks.replicas import raise_unless_replicas_agree
-from .checks.start_up import (
-    MetaWrites,
-    check_precision,
-    every_key_matches,
-    raise_if_indivisible,
-    raise_if_no_longer_sharded,
-    raise_if_sharded_early,
-    raise_unless_replicated,
-    raise_unless_sharded,
-    warn_of_fixed_order,
-    warn_of_untrained,
-)
 from .configs import RunError
 from .contract import BY_NAME, callers, problems
 from .materialize import FillCheck, materialize
@@ -69,7 +58,9 @@ def set_up(trainer: "BaseTrainer", fill: "Step | None" = None, load: "Step | Non
     optimizers = trainer.configure_optimizers()
     check_optimizers(trainer, optimizers)
     if checks(trainer):
-        check_trained(trainer, list(optimizers.values()))
+        all_of_them = [*optimizers.values(), *trainer.named_optimizers().values()]
+        is_sharded = is_called("apply_fully_shard", trainer)
+        start_up.check_trained(named_parts(trainer), all_of_them, trainer.world, is_sharded)
     trainer.schedulers = checked_schedulers(trainer.configure_schedulers())
     (load or configure_data)(trainer)
     trainer.configure_metrics()
@@ -86,7 +77,7 @@ def checks(trainer: "BaseTrainer") -> bool:
 
 def make_models(trainer: "BaseTrainer") -> None:
     """Shapes on the meta device, and a warning where the hook writes to them."""
-    with torch.device("meta"), MetaWrites() as writes:
+    with torch.device("meta"), start_up.MetaWrites() as writes:
         trainer.configure_models()
     if checks(trainer):
         writes.warn(list(trainer.named_models().items()), trainer.world)
@@ -135,10 +126,10 @@ def apply_parallelism(trainer: "BaseTrainer") -> None:
     if is_called("apply_tensor_parallel", trainer):
         # A plan may name more than one stage of a pipeline holds.
         exact = checked and not trainer.pipelines
-        with every_key_matches(models()) if exact else nullcontext():
+        with start_up.every_key_matches(models()) if exact else nullcontext():
             trainer.apply_tensor_parallel(world.mesh["tp"])
         if checked:
-            raise_if_indivisible(models(), world.axes.tp)
+            start_up.raise_if_indivisible(models(), world.axes.tp)
     if is_called("apply_activation_checkpointing", trainer):
         trainer.apply_activation_checkpointing()
     if is_called("apply_compile", trainer):
@@ -147,14 +138,14 @@ def apply_parallelism(trainer: "BaseTrainer") -> None:
     if is_called("apply_fully_shard", trainer):
         config = world.fsdp_config()
         if checked:
-            raise_if_sharded_early(models())
+            start_up.raise_if_sharded_early(models())
         trainer.apply_fully_shard(config)
         if checked:
-            raise_unless_sharded(models(), config["mesh"], world)
+            start_up.raise_unless_sharded(models(), config["mesh"], world)
     if is_called("apply_replicate", trainer):
         trainer.apply_replicate(world.mesh["dp_replicate"])
         if checked:
-            raise_unless_replicated(models())
+            start_up.raise_unless_replicated(models())
 
 
 def named_parts(trainer: "BaseTrainer") -> list[tuple[str, nn.Module]]:
@@ -198,17 +189,7 @@ def configure_data(trainer: "BaseTrainer") -> None:
         )
     if checks(trainer):
         epochs = trainer.config.training_parameters.epochs
-        warn_of_fixed_order(trainer.train_loader, epochs, trainer.world)
-
-
-def check_trained(trainer: "BaseTrainer", optimizers: list[Optimizer]) -> None:
-    """Raise where what is to be trained is not sharded, or of 16 bits; name what is left out."""
-    models, parameters = named_parts(trainer), trainer.config.device_parameters
-    if is_called("apply_fully_shard", trainer):
-        raise_if_no_longer_sharded(models)
-    if not parameters.allow_low_precision_params:
-        check_precision(optimizers)
-    warn_of_untrained(models, [*optimizers, *trainer.named_optimizers().values()], trainer.world)
+        start_up.warn_of_fixed_order(trainer.train_loader, epochs, trainer.world)
 
 
 def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:

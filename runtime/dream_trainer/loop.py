@@ -92,6 +92,8 @@ def train_epoch(trainer: "BaseTrainer") -> None:
                 result = training_step(batch, batch_idx)
             if not isinstance(result, dict):
                 raise RunError(_not_a_dict("training_step", result))
+            if trainer.first_step is not None:
+                trainer.first_step.items.append(trainer.count_items(batch))
             if not accumulates:
                 trainer.global_step += 1
             if events.post_train_step:
@@ -108,7 +110,9 @@ def train_epoch(trainer: "BaseTrainer") -> None:
 
 
 def _after_step(trainer: "BaseTrainer") -> None:
-    trainer.first_step = None
+    if trainer.first_step is not None:
+        trainer.first_step.warn_of_uneven_means()
+        trainer.first_step = None
     if trainer.global_step == AFTER_STEPS and trainer.config.device_parameters.compile_model:
         warn_of_recompiles(trainer.world)
     every = trainer.config.training_parameters.val_every_n_steps

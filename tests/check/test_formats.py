@@ -158,10 +158,12 @@ def test_json(rendered: Callable[..., str]) -> None:
             "apply_replicate": "unused",
             "configure_optimizers": "required",
             "configure_dataloaders": "required",
+            "context_parallel_buffers": "unused",
             "training_step": "required",
         },
     }
     assert config["features"] == {
+        "allow_low_precision_params": False,
         "compile_model": True,
         "compiled_autograd": False,
         "checkpoint_activations": False,

@@ -201,6 +201,27 @@ def mode_60_dropout_differs_over_dp_and_not_over_tp(rank: int) -> None:
         raise RunError(str(outcomes))
 
 
+class Masked(TinyTrainer):
+    """A mean over the rows that count."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        counts = batch["counts"]
+        self.backward(F.mse_loss(self.model(batch["x"][counts]), batch["y"][counts]))
+        self.step(self.optimizer)
+        return {}
+
+    def count_items(self, batch: Batch) -> int:
+        return int(batch["counts"].sum())
+
+
+@case
+def mode_23_means_of_uneven_batches(rank: int) -> None:
+    data = own(rank)
+    for batch in data:
+        batch["counts"] = torch.tensor([True, rank == 0])
+    fit(Masked(config(FSDP), data))
+
+
 @case
 def mode_22_23_tokens_unevenly_spread(rank: int) -> bool:
     """The weights after one step, over two ranks and over windows, beside one big batch."""
@@ -313,6 +334,23 @@ def mode_42_a_norm_left_out(rank: int) -> None:
 @case
 def mode_42_not_where_the_norm_is_in_the_plan(rank: int) -> None:
     fit(planned()(config(TP), tokens()))
+
+
+class Tabled(TinyTrainer):
+    """A table that another rank fills in another way."""
+
+    def configure_models(self) -> None:
+        super().configure_models()
+        self.model.register_buffer("table", torch.empty(2), persistent=False)
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        nn.init.constant_(self.model.table, self.world.rank)  # type: ignore[arg-type]
+
+
+@case
+def mode_10_a_buffer_over_dp_shard(rank: int) -> None:
+    fit(Tabled(config(FSDP), own(rank)))
 
 
 class DrawsOwn(TPTrainer):

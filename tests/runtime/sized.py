@@ -98,6 +98,9 @@ class Trainer(DreamTrainer):
             "down": RowwiseParallel(output_layouts=Shard(1)),
         }
 
+    def context_parallel_buffers(self, batch: Tensor) -> list[tuple[Tensor, int]]:
+        return [(batch, 1)]
+
     def apply_fully_shard(self, config: dict[str, Any]) -> None:
         for layer in self.model.layers:
             fully_shard(layer, **config)
@@ -185,6 +188,10 @@ class Measure(Callback):
         self.told["saved"] = sum(self.saved.values())
         for gradient in gradients:
             self.meter.hold(gradient, "gradients", again=True)
+        self.meter.in_optimizer = True
+
+    def post_optimizer_step(self, trainer: Any, optimizer: Any) -> None:
+        self.meter.in_optimizer = False
 
     def post_fit(self, trainer: Any) -> None:
         meter = self.meter
@@ -193,6 +200,7 @@ class Measure(Callback):
             "rank": trainer.world.rank,
             "activations": meter.peaks["activations"],
             "gathered": meter.peaks["gathered"],
+            "peak": meter.fullest.total(),
             "collectives": sorted(
                 [collective.operation, count, meter.bytes[collective]]
                 for collective, count in meter.counts.items()

@@ -56,7 +56,7 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         axes = [f"{axis}={degree}" for axis, degree in self.degrees.items()]
-        return "-".join([*axes, *self.options.values()])
+        return "-".join([*axes, *(f"{option}={value}" for option, value in self.options.items())])
 
 
 def row(project: str, degrees: dict[str, int], **options: Any) -> Row:
@@ -81,6 +81,9 @@ MATRIX = [
     row(ALL_HOOKS, {"context_parallel": 2, "tensor_parallel": 2}),
     row(ALL_HOOKS, {"context_parallel": 2, "pipeline_parallel": 2}),
     row(ALL_HOOKS, {"tensor_parallel": 2, "pipeline_parallel": 2}),
+    # The loss by classes: no rank holds all logits.
+    row(ALL_HOOKS, {"tensor_parallel": 2}, loss_parallel=True),
+    row(ALL_HOOKS, {"tensor_parallel": 2, "pipeline_parallel": 2}, loss_parallel=True),
     # More than two ranks on an axis, and three axes.
     row("ddp+pp", {"dp_replicate": 4}),
     row(ALL_HOOKS, {"dp_shard": 4}),
@@ -133,6 +136,8 @@ def train(rows: list[Row], ranks: int, project: Path, folder: Path) -> Results:
     command = [sys.executable, *(torchrun if ranks > 1 else []), str(SCRIPT)]
     done = run_bounded([*command, str(written), str(out)], cwd=project, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
+    # Of a view an in-place operation would take the hooks of `fully_shard` away.
+    assert "returned a view tensor" not in done.stderr
     results: Results = json.loads(out.read_text())
     return results
 

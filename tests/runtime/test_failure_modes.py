@@ -806,12 +806,17 @@ REFUSED = {
         "output_layouts=Replicate(), or compute the loss within loss_parallel()."
     ),
     "mode_42_a_norm_left_out": (
-        f"tp ranks got different gradients for {NORMS}: each has summed its own tokens. Give "
-        "the module SequenceParallel() in the plan of apply_tensor_parallel."
+        f"tp ranks got different gradients for {NORMS}: each sees a part of the sequence or "
+        "of the features. A module on a split sequence needs SequenceParallel() in the plan of "
+        "apply_tensor_parallel."
     ),
     "mode_10_replicated_over_tp": (
         "tp replicas disagree on model.layers.1.norm.weight after init_weights. Do not fold "
         "the rank into a seed there: the runtime seeds it."
+    ),
+    "mode_10_a_buffer_over_dp_shard": (
+        "dp_shard replicas disagree on model.table after init_weights. Do not fold the rank "
+        "into a seed there: the runtime seeds it."
     ),
     "a_ragged_batch": (
         "A batch of 6 cannot be cut into 4 pipeline microbatches. Set drop_last=True on the "
@@ -881,6 +886,24 @@ def test_a_parameter_outside_the_loss(real: dict[str, list[Any]]) -> None:
     first, second = real["a_parameter_outside_the_loss_ddp"]
     assert first == [NOT_AVERAGED, [told], None]
     assert second == [NOT_AVERAGED, [], None]
+
+
+def test_mode_23_means_of_uneven_batches(real: dict[str, list[Any]]) -> None:
+    told = (
+        "warning: batches of the first step count 1 to 2 items, but "
+        "self.backward(loss) weighs all batches alike. For the mean over items pass their sum, "
+        "and num_items=."
+    )
+    assert real["mode_23_means_of_uneven_batches"] == [[None, [told], None], [None, [], None]]
+
+
+def test_mode_22_means_of_uneven_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    for rows in (2, 3):
+        data = [*batches(1, rows=2), *batches(1, rows=rows)]
+        TinyTrainer(config(gradient_accumulation_steps=2), data).fit()
+        told = capsys.readouterr().err
+        expected = "warning: batches of the first step count 2 to 3 items, but"
+        assert told.startswith(expected) if rows == 3 else told == ""
 
 
 def test_mode_22_23_tokens_unevenly_spread(real: dict[str, list[Any]]) -> None:

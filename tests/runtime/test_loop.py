@@ -613,7 +613,8 @@ class TestValidation:
                 errors = (self.model(batch["x"]) - batch["y"]).square().mean(1)
                 return {"val/loss": (errors * weight).sum() / weight.sum()}
 
-        held_out = batches(2)
+        data, held_out = batches(1), batches(2)
+        data[0]["weight"] = torch.ones(2)
         held_out[0]["weight"], held_out[1]["weight"] = torch.ones(2), torch.zeros(2)
         found: list[dict[str, float]] = []
 
@@ -621,7 +622,7 @@ class TestValidation:
             def post_validation_epoch(self, trainer: Any, result: dict[str, float]) -> None:
                 found.append(result)
 
-        trainer = Weighs(config(callbacks=[Keep()]), batches(1), held_out)
+        trainer = Weighs(config(callbacks=[Keep()]), data, held_out)
         trainer.fit()
         batch = held_out[0]
         expected = F.mse_loss(trainer.model(batch["x"]), batch["y"]).item()

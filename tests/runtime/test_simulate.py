@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed._composable.checkpoint_activation import checkpoint
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel
 
@@ -265,6 +266,27 @@ class TestSizes:
         assert report.ok, errors(report)
         assert [row.place for row in report.mesh] == [2, 1, 0]
 
+    def test_context_parallel(self) -> None:
+        device = DeviceParameters.FSDP(context_parallel=2, **FLOAT32)
+        report = attempt(device=device)
+        assert report.ok, errors(report)
+        assert {row.axis for row in report.collectives} == {"cp", "dp_shard_cp"}
+        assert report.notes == ["attention over cp is that of a CPU: it gathers keys and values"]
+
+    def test_recomputed_activations(self) -> None:
+        class Recomputes(Trainer):
+            def apply_activation_checkpointing(self) -> None:
+                for layer in self.model.layers:
+                    checkpoint(layer)
+
+        def activations(**options: Any) -> int:
+            device = DeviceParameters.FSDP(**FLOAT32, **options)
+            memory = attempt(Recomputes, device, layers=16, rows=32).memory
+            assert memory is not None
+            return memory.activations
+
+        assert activations(checkpoint_activations=True) < activations() / 5
+
     def test_offload_is_host_memory(self) -> None:
         device = DeviceParameters.FSDP(cpu_offload=True, **FLOAT32)
         memory = attempt(device=device).memory
@@ -334,11 +356,12 @@ class TestAgainstRealRuns:
         assert memory is not None and report.ok
         for figure in ("parameters", "gradients", "optimizer", "gathered"):
             assert getattr(memory, figure) == held[figure], figure
-        # What autograd keeps, and at most a tenth on top for what the forward pass makes.
-        if name != "tp":  # DTensor's hooks see what autograd keeps of it twice.
-            assert held["saved"] <= memory.activations <= 1.1 * held["saved"]
+        # What autograd keeps, and on top of it what the forward pass makes in passing.
+        assert held["saved"] <= memory.activations <= 1.2 * held["saved"]
         if name != "ddp":  # It rebuilds its buckets in the second step, once.
-            assert memory.activations == pytest.approx(held["activations"], rel=0.01)
+            tolerance = 0.05 if name == "tp" else 0.01
+            assert memory.activations == pytest.approx(held["activations"], rel=tolerance)
+            assert memory.peak == pytest.approx(held["peak"], rel=tolerance)
         collectives = [row for row in held["collectives"] if row[0] != "broadcast"]
         assert [[r.operation, r.count, r.bytes] for r in report.collectives] == collectives
 
@@ -348,8 +371,10 @@ class TestMeter:
         meter = Meter()
         with meter:
             with torch.no_grad():
+                meter.in_optimizer = True
                 x = torch.ones(256)
                 y = x.view(2, 128)  # shares memory
+                meter.in_optimizer = False
             z = y * 2
             assert meter.now == {"other": 1024, "activations": 1024}
             del x

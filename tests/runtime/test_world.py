@@ -49,9 +49,11 @@ class TestDataRanks:
                 assert world.is_rank_zero == (rank == 0)
                 names = world.mesh.mesh_dim_names or ()
                 assert list(names) == [axis for axis in AXES if axis in names]
-                if world.dp_size > 1:
-                    assert dist.get_world_size(world.dp_group) == world.dp_size
-                    assert dist.get_rank(world.dp_group) == world.dp_rank
+                assert world.loss_size == world.dp_size * world.axes.cp
+                if world.loss_size > 1:
+                    place = world.dp_rank * world.axes.cp + world.coordinate["cp"]
+                    assert dist.get_world_size(world.loss_group) == world.loss_size
+                    assert dist.get_rank(world.loss_group) == place
                 del world
         assert shares == expected
 

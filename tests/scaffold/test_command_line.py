@@ -37,7 +37,12 @@ def test_version() -> None:
 
 def test_help_names_every_command() -> None:
     out = dream("--help").stdout
-    assert re.findall(r"^  (\w+)  ", out, re.MULTILINE) == ["new", "check", "explain"]
+    assert re.findall(r"^  (\w[\w-]*)  ", out, re.MULTILINE) == [
+        "new",
+        "dry-run",
+        "check",
+        "explain",
+    ]
 
 
 def test_an_unknown_option_exits_with_2() -> None:

@@ -84,28 +84,40 @@ REFUSED = {
 }
 
 
-MISFITS = {
-    "num_kv_heads=2 must be a multiple of tensor_parallel=4: each rank takes whole heads.": {
-        "tensor_parallel": 4
-    },
-    "seq_len=128 must be a multiple of 2 * context_parallel=12: each rank takes two chunks.": {
-        "context_parallel": 6
-    },
-    "num_layers=4 must be at least 8: 8 ranks of the pipeline hold 8 stages under 1F1B.": {
-        "pipeline_parallel": 8
-    },
-    "num_layers=4 must be at least 6: "
-    "3 ranks of the pipeline hold 6 stages under ZBVZeroBubble.": {
-        "pipeline_parallel": 3,
-        "pipeline_schedule": "ZBVZeroBubble",
-    },
+MISFITS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
+    "num_kv_heads=2 must be a multiple of tensor_parallel=4: each rank takes an equal share.": (
+        {"tensor_parallel": 4},
+        {},
+    ),
+    "hidden_dim=47 must be a multiple of tensor_parallel=2: each rank takes an equal share.": (
+        {"tensor_parallel": 2},
+        {"hidden_dim": 47},
+    ),
+    "seq_len=15 must be a multiple of context_parallel * tensor_parallel=2: "
+    "each rank takes an equal share.": ({"tensor_parallel": 2}, {"seq_len": 15}),
+    "seq_len=128 must be a multiple of 2 * context_parallel=12: each rank takes two chunks.": (
+        {"context_parallel": 6},
+        {},
+    ),
+    "num_layers=4 must be at least 8: 8 ranks of the pipeline hold 8 stages under 1F1B.": (
+        {"pipeline_parallel": 8},
+        {},
+    ),
+    "num_layers=5 must be at least 6: "
+    "3 ranks of the pipeline hold 6 stages under ZBVZeroBubble.": (
+        {"pipeline_parallel": 3, "pipeline_schedule": "ZBVZeroBubble"},
+        {"num_layers": 5},
+    ),
 }
+"""Message -> the degrees, and the sizes of the model that they do not fit."""
 
 
 @pytest.mark.parametrize("message", MISFITS)
 def test_degrees_that_do_not_fit_are_refused(lm: SimpleNamespace, message: str) -> None:
+    degrees, sizes = MISFITS[message]
+    config = replace(lm.config.single_config(), **sizes)
     with pytest.raises(ValueError) as caught:
-        replace(lm.config.single_config(), device_parameters=DeviceParameters(**MISFITS[message]))
+        replace(config, device_parameters=DeviceParameters(**degrees))
     assert str(caught.value) == message
 
 

@@ -1,16 +1,15 @@
 """Modes train on as many processes as show them at work, and they agree on the loss."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from permutations import DATA
 
 from dream_scaffold.project.modes import PARTS, read_mode
+from tests.conftest import run_torchrun
 
-MODES = (*PARTS, "fsdp+tp")
+MODES = (*(part for part in PARTS if part != "single"), "fsdp+tp")
 STEPS = 3
 SCRIPT = """
 import sys
@@ -42,27 +41,32 @@ if __name__ == "__main__":
     )
 """
 
-Torchrun = Callable[..., CompletedProcess[str]]
+
+def losses(projects: dict[str, Path], parallel: str, folder: Path) -> list[float]:
+    """What the mode's own project, launched as its factory says, logs of a few steps."""
+    mode = read_mode(parallel)
+    data_ranks = PARTS[mode.parts[0]].ranks if mode.parts[0] in DATA else 1
+    project = projects[f"lm-{parallel}"]
+    script = project / "short_run.py"
+    script.write_text(SCRIPT)
+    arguments = (f"{'_'.join(mode.parts)}_config", data_ranks, folder, STEPS)
+    environment = {"PYTHONPATH": str(project)}
+    done = run_torchrun(mode.ranks, script, *arguments, cwd=project, env=environment)
+    script.unlink()
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = map(json.loads, (folder / "short/log.jsonl").read_text().splitlines())
+    return [row["train/loss"] for row in rows if "train/loss" in row]
 
 
-def test_modes_agree(projects: dict[str, Path], torchrun: Torchrun, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def single(projects: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    return losses(projects, "single", tmp_path_factory.mktemp("single"))
+
+
+@pytest.mark.parametrize("parallel", MODES)
+def test_a_mode_agrees_with_one_device(
+    projects: dict[str, Path], single: list[float], parallel: str, tmp_path: Path
+) -> None:
     """The lm recipe gives any number of ranks the same global batches."""
-    losses: dict[str, list[float]] = {}
-    for parallel in MODES:
-        mode = read_mode(parallel)
-        data_ranks = PARTS[mode.parts[0]].ranks if mode.parts[0] in DATA else 1
-        project = projects[f"lm-{parallel}"]
-        script = project / "short_run.py"
-        script.write_text(SCRIPT)
-        folder = tmp_path / parallel
-        arguments = (f"{'_'.join(mode.parts)}_config", data_ranks, folder, STEPS)
-        done = torchrun(
-            mode.ranks, script, *arguments, cwd=project, env={"PYTHONPATH": str(project)}
-        )
-        script.unlink()
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = map(json.loads, (folder / "short/log.jsonl").read_text().splitlines())
-        losses[parallel] = [row["train/loss"] for row in rows if "train/loss" in row]
-        assert len(losses[parallel]) == STEPS
-    for parallel in MODES:
-        assert losses[parallel] == pytest.approx(losses["single"], abs=2e-5), parallel
+    assert len(single) == STEPS
+    assert losses(projects, parallel, tmp_path) == pytest.approx(single, abs=2e-5)

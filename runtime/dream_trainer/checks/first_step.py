@@ -24,8 +24,8 @@ LOSS_TOLERANCE = 1e-3
 """Of the loss, or of 1: ranks along tp compute it from the very same numbers."""
 
 REMEDIES = {
-    "tp": "each has summed its own tokens. Give the module SequenceParallel() in the plan of "
-    "apply_tensor_parallel.",
+    "tp": "each sees a part of the sequence or of the features. A module on a split sequence "
+    "needs SequenceParallel() in the plan of apply_tensor_parallel.",
     "other": "they were not averaged. Call self.model(...), not its parts or methods, let the "
     "loss depend on every parameter, and leave gradient synchronisation on.",
 }
@@ -39,6 +39,10 @@ class FirstStep:
         self.world = world
         self.batches = 0
         self.hash = 0
+        self.items: list[int] = []
+        """What the batches of this rank count."""
+
+        self.sums = False
 
     def batch(self, batch: Any, ends_window: bool) -> None:
         """Raise where ranks that work on one batch got different ones. All ranks take part.
@@ -50,7 +54,7 @@ class FirstStep:
         self.batches += 1
         self.hash = crc32(repr((self.hash, prints)).encode())
         axes = self.world.axes
-        if axes.world_size == 1 or not prints or dist.get_backend() == "fake":
+        if axes.world_size == 1 or dist.get_backend() == "fake":
             return
         everyone = [torch.empty((), dtype=torch.int64) for _ in range(axes.world_size)]
         dist.all_gather(everyone, torch.tensor(self.hash))
@@ -62,7 +66,7 @@ class FirstStep:
                 f"{' and '.join(ranks)} of dp rank {share} received different batches. Split the "
                 "data by self.world.dp_rank and self.world.dp_size alone."
             )
-        if ends_window:
+        if ends_window and prints:  # What is no tensor cannot be compared.
             self._warn_of_twins(hashes[0, :, 0, 0].tolist())
 
     def _warn_of_twins(self, hashes: list[int]) -> None:
@@ -77,8 +81,9 @@ class FirstStep:
                 )
                 return
 
-    def loss(self, loss: Tensor) -> None:
+    def loss(self, loss: Tensor, is_sum: bool) -> None:
         """Raise where the ranks along tp computed different losses. All ranks take part."""
+        self.sums = self.sums or is_sum
         if self.world.axes.tp == 1 or loss.numel() != 1:
             return
         loss = loss.detach()
@@ -119,6 +124,21 @@ class FirstStep:
                     f"{axis} ranks got different gradients for {shortened(differing)}: "
                     f"{REMEDIES.get(axis, REMEDIES['other'])}"
                 )
+
+    def warn_of_uneven_means(self) -> None:
+        """Say so where a mean of means is not the mean. All ranks take part."""
+        bounds = torch.tensor([min(self.items), max(self.items)], device=self.world.device)
+        low, high = bounds.tolist()
+        if self.world.loss_size > 1:
+            ((lows, highs),) = extremes([bounds], self.world.loss_group)
+            low, high = int(lows[0]), int(highs[1])
+        if low < high and not self.sums and self.world.axes.pp == 1:
+            warn(
+                self.world,
+                f"batches of the first step count {low} to {high} items, but self.backward(loss) "
+                "weighs all batches alike. For the mean over items pass their sum, and "
+                "num_items=.",
+            )
 
 
 def _note(tensor: Tensor, prints: list[tuple[int, float]]) -> Tensor:

@@ -3,7 +3,7 @@
 import re
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -209,6 +209,17 @@ def raise_if_sharded_early(models: NamedParts) -> None:
                 )
 
 
+def check_trained(
+    models: NamedParts, optimizers: Collection[Optimizer], world: World, is_sharded: bool
+) -> None:
+    """Raise where what is trained is not sharded, or of 16 bits; name what is left out."""
+    if is_sharded:
+        raise_if_no_longer_sharded(models)
+    if not world.parameters.allow_low_precision_params:
+        raise_on_low_precision(optimizers)
+    warn_of_untrained(models, optimizers, world)
+
+
 def raise_if_no_longer_sharded(models: NamedParts) -> None:
     """Raise `RunError` where a parameter that was sharded has become a plain tensor."""
     found = dict(trained(models))
@@ -221,7 +232,7 @@ def raise_if_no_longer_sharded(models: NamedParts) -> None:
         )
 
 
-def check_precision(optimizers: Iterable[Optimizer]) -> None:
+def raise_on_low_precision(optimizers: Iterable[Optimizer]) -> None:
     """Raise `RunError` where an optimizer trains weights of 16 bits, which lose small steps."""
     for optimizer in optimizers:
         held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

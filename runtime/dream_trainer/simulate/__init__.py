@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..configs import BaseTrainerConfig, RunError
+from ..configs import BaseTrainerConfig, RunError, resolve_axes
 from ..lifecycle import HookError
 from ..trainer import BaseTrainer
 from .pretence import pretended_world, replaced
@@ -75,15 +75,14 @@ def first_boundary(main: Main, make_config: MakeConfig, plan: Plan) -> Boundary 
 
     Later stages cannot know it: in a real run they are told.
     """
-    rank = plan.rank
     config = make_config()
-    stages = config.device_parameters.pipeline_parallel
-    if stages == 1:
+    axes = resolve_axes(config.device_parameters, plan.world_size, plan.local_world_size)
+    if axes.pp == 1:
         return None
-    count = plan.world_size if stages == "auto" else plan.world_size // int(stages)
-    with pretended_world(rank % max(count, 1), plan.world_size, plan.local_world_size):
-        trainer = reach_fit(main, adapted(config, Report(rank, plan.world_size, 1)))
-        return Rehearsal(trainer, Report(rank, plan.world_size, plan.local_world_size)).probe()
+    report = Report(plan.rank, plan.world_size, plan.local_world_size)
+    first = plan.rank % (plan.world_size // axes.pp)  # pp is the outermost axis.
+    with pretended_world(first, plan.world_size, plan.local_world_size):
+        return Rehearsal(reach_fit(main, adapted(config, report)), report).probe()
 
 
 def adapted(config: BaseTrainerConfig, report: Report) -> BaseTrainerConfig:

@@ -19,9 +19,9 @@ from ..configs import RunError
 aten = torch.ops.aten
 
 Kind = Literal["model", "optimizer", "gradients", "activations", "gathered", "other"]
-"""model: parameters, buffers and the batch. activations: what operators make while autograd
-records, recomputation included. gathered: FSDP's buffers. other: what backward and the
-optimizer make on the way, and gradients until the optimizer steps."""
+"""model: parameters and buffers. activations: what operators make in a forward pass, also in
+one that recomputes. gathered: FSDP's buffers. other: what backward and the optimizer make on
+the way, and gradients until the optimizer steps."""
 
 COLLECTIVES = {"c10d", "_c10d_functional", "_dtensor"}
 SILENT = ("wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_")
@@ -64,6 +64,9 @@ class Meter(TorchDispatchMode):
         self.held: dict[int, tuple[Kind, int]] = {}
         self.watched: dict[int, weakref.ref[Any]] = {}
         self.now: Counter[Kind] = Counter()
+        self.in_optimizer = False
+        """To be set around an optimizer's step."""
+
         self.restart()
 
     def restart(self) -> None:
@@ -101,7 +104,7 @@ class Meter(TorchDispatchMode):
         if func is aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
             return self._pretended_value(args[0])
         out = func(*args, **(kwargs or {}))
-        kind: Kind = "activations" if torch.is_grad_enabled() else "other"
+        kind = self._kind_of_new()
         for tensor in _tensors(out):
             self.hold(tensor, kind)
         if func.namespace == "fsdp":
@@ -121,6 +124,12 @@ class Meter(TorchDispatchMode):
         elif not again:
             return
         self._move(key, kind, storage.nbytes())
+
+    def _kind_of_new(self) -> Kind:
+        # Recording can be off in a forward pass, inside an autograd.Function; while it is on
+        # in a backward pass, activations are recomputed.
+        in_forward = torch._C._current_graph_task_id() == -1 and not self.in_optimizer
+        return "activations" if in_forward or torch.is_grad_enabled() else "other"
 
     def kind_of(self, tensor: Tensor) -> Kind | None:
         """What the memory of `tensor` counts as."""

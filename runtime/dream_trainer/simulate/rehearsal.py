@@ -35,18 +35,21 @@ NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 
 
 class Recorder(Callback):
-    """Sees the gradients of a step before they are cleared."""
+    """Tells the meter of gradients, before they are cleared, and of optimizers."""
 
     def __init__(self) -> None:
-        self.meter: Meter | None = None
+        self.meter = Meter()
         self.gradients = 0
 
     def pre_optimizer_step(self, trainer: "DreamTrainer", optimizer: Optimizer) -> None:
         gradients = [p.grad for p in _held_by(optimizer) if p.grad is not None]
         self.gradients += size_of(gradients)
         for gradient in gradients:
-            if self.meter is not None:
-                self.meter.hold(gradient, "gradients", again=True)
+            self.meter.hold(gradient, "gradients", again=True)
+        self.meter.in_optimizer = True
+
+    def post_optimizer_step(self, trainer: "DreamTrainer", optimizer: Optimizer) -> None:
+        self.meter.in_optimizer = False
 
 
 class Rehearsal:
@@ -60,7 +63,7 @@ class Rehearsal:
     def run(self, boundary: Boundary | None, limit: int | None) -> None:
         """Set up, take two steps, and fill in the report."""
         self._set_up()
-        recorder, meter = self.recorder, Meter()
+        recorder, meter = self.recorder, self.recorder.meter
         with self.fake, meter:
             batch = self._batch()
             for _, tensor in self._tensors():
@@ -71,7 +74,7 @@ class Rehearsal:
             for tensor in self._optimizer_state():
                 meter.hold(tensor, "optimizer", again=True)
             meter.restart()
-            recorder.gradients, recorder.meter = 0, meter
+            recorder.gradients = 0
             self._step(batch)
         if meter.reads:
             self.report.notes.append(

@@ -122,7 +122,7 @@ class BaseTrainer(AbstractTrainer):
         elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
             loss = loss / window
         if self.first_step is not None:
-            self.first_step.loss(loss)
+            self.first_step.loss(loss, is_sum=num_items is not None)
         if loss.requires_grad or not self.pipelines:  # A pipeline has been backward already.
             loss.backward()
 
@@ -130,8 +130,8 @@ class BaseTrainer(AbstractTrainer):
         """`loss(model(inputs), target)`, shape (), cut into stages or not.
 
         `loss` is a mean over rows. It gets the whole output of a tensor-parallel model, or with
-        `loss_parallel` this rank's classes. On a pipeline the gradients are added here already, and `self.backward` adds nothing; the
-        value is known on every rank.
+        `loss_parallel` this rank's classes. On a pipeline the gradients are added here already,
+        and `self.backward` adds nothing; the value is known on every rank.
         """
         for name, pipeline in self.pipelines.items():
             if getattr(self, name) is model:

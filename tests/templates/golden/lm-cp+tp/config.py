@@ -74,25 +74,31 @@ class Config(DreamTrainerConfig):
     def check_degrees(self) -> None:
         """Raise `ValueError` where the model cannot be split as `device_parameters` says."""
         device = self.device_parameters
-        tensor, context = device.tensor_parallel, device.context_parallel
-        pipeline = device.pipeline_parallel
-        if isinstance(tensor, int) and self.num_kv_heads % tensor:
-            raise ValueError(
-                f"num_kv_heads={self.num_kv_heads} must be a multiple of "
-                f"tensor_parallel={tensor}: each rank takes whole heads."
-            )
-        if isinstance(context, int) and context > 1 and self.seq_len % (2 * context):
+        degrees = device.tensor_parallel, device.context_parallel, device.pipeline_parallel
+        # What "auto" comes to is known at start-up.
+        tensor, context, pipeline = (n if isinstance(n, int) else 1 for n in degrees)
+        for name in ("num_kv_heads", "hidden_dim"):
+            if getattr(self, name) % tensor:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} must be a multiple of "
+                    f"tensor_parallel={tensor}: each rank takes an equal share."
+                )
+        if context > 1 and self.seq_len % (2 * context):
             raise ValueError(
                 f"seq_len={self.seq_len} must be a multiple of "
                 f"2 * context_parallel={2 * context}: each rank takes two chunks."
             )
-        if isinstance(pipeline, int):
-            stages = pipeline * device.stages_per_rank
-            if self.num_layers < stages:
-                raise ValueError(
-                    f"num_layers={self.num_layers} must be at least {stages}: {pipeline} ranks of "
-                    f"the pipeline hold {stages} stages under {device.pipeline_schedule}."
-                )
+        if self.seq_len % (context * tensor):
+            raise ValueError(
+                f"seq_len={self.seq_len} must be a multiple of context_parallel * "
+                f"tensor_parallel={context * tensor}: each rank takes an equal share."
+            )
+        stages = pipeline * device.stages_per_rank
+        if pipeline > 1 and self.num_layers < stages:
+            raise ValueError(
+                f"num_layers={self.num_layers} must be at least {stages}: {pipeline} ranks of "
+                f"the pipeline hold {stages} stages under {device.pipeline_schedule}."
+            )
 
     @property
     def max_steps(self) -> int:

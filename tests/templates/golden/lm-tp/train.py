@@ -49,11 +49,14 @@ class Trainer(DreamTrainer):
     def apply_tensor_parallel(self, tp_mesh: DeviceMesh) -> None:
         # Norms run along the sequence: a plain weight among DTensors could not be clipped.
         split, whole = Shard(1), Replicate()
+        by_class = self.config.device_parameters.loss_parallel
         ends: dict[str, ParallelStyle] = {
             "embed": RowwiseParallel(input_layouts=whole, output_layouts=split),
             "norm": SequenceParallel(),
             "head": ColwiseParallel(
-                input_layouts=split, output_layouts=whole, use_local_output=False
+                input_layouts=split,
+                output_layouts=Shard(-1) if by_class else whole,
+                use_local_output=False,
             ),
         }
         gather = PrepareModuleInput(input_layouts=(split,), desired_input_layouts=(whole,))
