@@ -56,6 +56,10 @@ def new(
     compile: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Compile the model's blocks.")
     ] = False,
+    ckpt_acts: Annotated[
+        bool,
+        typer.Option("--ckpt-acts/--no-ckpt-acts", help="Recompute activations, to save memory."),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Add to a folder that is not empty.")
     ] = False,
@@ -75,7 +79,13 @@ def new(
     try:
         path, parallel, recipe = complete(path, parallel, recipe, defaults=defaults)
         target = Path(path).absolute()
-        options = Options(name=target.name, parallel=parallel, recipe=recipe, compile=compile)
+        options = Options(
+            name=target.name,
+            parallel=parallel,
+            recipe=recipe,
+            compile=compile,
+            ckpt_acts=ckpt_acts,
+        )
         created = create(target, options, force=force, git=not no_git)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("\ninterrupted: nothing was left half made", err=True)

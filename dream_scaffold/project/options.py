@@ -21,6 +21,7 @@ class Options:
 
     recipe: str = "lm"
     compile: bool = False
+    ckpt_acts: bool = False
 
     def answers(self) -> dict[str, Any]:
         return asdict(self) | {"parallel": self.mode.name}

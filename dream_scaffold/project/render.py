@@ -32,7 +32,9 @@ def _render(options: Options, target: Path) -> None:
         mode = options.mode
         data = options.answers() | {
             "parts": mode.parts,
-            "hooks": mode.hooks(compile_model=options.compile),
+            "hooks": mode.hooks(
+                compile_model=options.compile, checkpoint_activations=options.ckpt_acts
+            ),
             "preset": mode.preset,
             "degrees": mode.degrees,
             "ranks": mode.ranks,

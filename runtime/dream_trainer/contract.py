@@ -91,10 +91,6 @@ HOOKS: tuple[Hook, ...] = (
 BY_NAME: dict[str, Hook] = {hook.name: hook for hook in HOOKS}
 
 
-UNSUPPORTED: tuple[str, ...] = ()
-"""Axes that this version of the runtime does not run yet."""
-
-
 @dataclass(frozen=True)
 class Problem:
     """What start-up refuses and `dream check` reports, in the same words."""
@@ -156,21 +152,11 @@ def problems(
 
 
 def _unsupported(parameters: DeviceParameters, degrees: Mapping[str, Degree]) -> list[Problem]:
-    found = [
-        Problem(
-            "DT115",
-            None,
-            f"{parameters.setting(AXES[axis])} is not supported by this version of the runtime.",
-            f"Set {AXES[axis]}=1.",
-        )
-        for axis in UNSUPPORTED
-        if degrees[axis] != 1
-    ]
-    if degrees["tp"] != 1 and degrees["dp_replicate"] != 1 and not _shards(parameters, degrees):
-        tensor_parallel = parameters.setting("tensor_parallel")
-        fact = f"{tensor_parallel} beside replicated data parallelism averages wrong gradients."
-        found.append(Problem("DT115", None, fact, "Use DeviceParameters.FSDP() or HSDP()."))
-    return found
+    if degrees["tp"] == 1 or degrees["dp_replicate"] == 1 or _shards(parameters, degrees):
+        return []
+    tensor_parallel = parameters.setting("tensor_parallel")
+    fact = f"{tensor_parallel} beside replicated data parallelism averages wrong gradients."
+    return [Problem("DT115", None, fact, "Use DeviceParameters.FSDP() or HSDP().")]
 
 
 def _shards(parameters: DeviceParameters, degrees: Mapping[str, Degree]) -> bool:

@@ -271,14 +271,12 @@ class TestProblems:
             assert self.texts(D(compile_model=False, **{name: 1}), ALWAYS) == []
 
     def test_unsupported(self) -> None:
-        assert self.texts(
-            D.FSDP(pipeline_parallel=2, context_parallel="auto", dp_shard=2), ALL
-        ) == [
-            "pipeline_parallel=2 is not supported by this version of the runtime. "
-            "Set pipeline_parallel=1. [DT115]",
-            'context_parallel="auto" is not supported by this version of the runtime. '
-            "Set context_parallel=1. [DT115]",
-        ]
+        for supported in (
+            D.FSDP(pipeline_parallel=2, context_parallel="auto", dp_shard=2),
+            D.HSDP(dp_shard=2, tensor_parallel=2),
+            D.DDP(pipeline_parallel=2),
+        ):
+            assert self.texts(supported, ALL) == []
         assert self.texts(D(dp_replicate=2, tensor_parallel=2), ALL) == [
             "tensor_parallel=2 beside replicated data parallelism averages wrong gradients. "
             "Use DeviceParameters.FSDP() or HSDP(). [DT115]"

@@ -38,6 +38,10 @@ SCHEDULES = (
 )
 
 
+CONFIG_OPTIONS = {"selective_checkpointing"}
+"""Options of a row that are fields of the project's own `Config`."""
+
+
 class Row(NamedTuple):
     """One mesh, run on the project that `--parallel project` makes."""
 
@@ -52,6 +56,10 @@ class Row(NamedTuple):
     @property
     def data_ranks(self) -> int:
         return self.degrees.get("dp_replicate", 1) * self.degrees.get("dp_shard", 1)
+
+    @property
+    def device_options(self) -> dict[str, Any]:
+        return {name: v for name, v in self.options.items() if name not in CONFIG_OPTIONS}
 
     @property
     def name(self) -> str:
@@ -84,6 +92,11 @@ MATRIX = [
     # The loss by classes: no rank holds all logits.
     row(ALL_HOOKS, {"tensor_parallel": 2}, loss_parallel=True),
     row(ALL_HOOKS, {"tensor_parallel": 2, "pipeline_parallel": 2}, loss_parallel=True),
+    # Activations computed again, all or but the costly ones.
+    row(ALL_HOOKS, {"dp_shard": 2}, checkpoint_activations=True),
+    row(ALL_HOOKS, {"tensor_parallel": 2}, checkpoint_activations=True),
+    row(ALL_HOOKS, {"pipeline_parallel": 2}, checkpoint_activations=True),
+    row(ALL_HOOKS, {"dp_shard": 2}, checkpoint_activations=True, selective_checkpointing=True),
     # More than two ranks on an axis, and three axes.
     row("ddp+pp", {"dp_replicate": 4}),
     row(ALL_HOOKS, {"dp_shard": 4}),
@@ -112,7 +125,8 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Row], dict[str
     def made(parallel: str) -> Path:
         project = folder / f"lm-{parallel}"
         project.mkdir()
-        render_project(Options(name="lm", recipe="lm", parallel=parallel), project)
+        checkpoints = parallel == ALL_HOOKS
+        render_project(Options(name="lm", parallel=parallel, ckpt_acts=checkpoints), project)
         return project
 
     return lambda row: results(row.project, row.ranks)[row.name]
@@ -126,7 +140,8 @@ def train(rows: list[Row], ranks: int, project: Path, folder: Path) -> Results:
             "batch_size": GLOBAL_BATCH // row.data_ranks,
             "text_file": str(folder / "text.txt"),
             "weights_file": str(folder / "weights.pt"),
-            "device": {"compile_model": False, **row.degrees, **row.options},
+            "device": {"compile_model": False, **row.degrees, **row.device_options},
+            "config": {name: row.options[name] for name in CONFIG_OPTIONS & row.options.keys()},
         }
         for row in rows
     ]

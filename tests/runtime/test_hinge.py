@@ -26,11 +26,17 @@ from dream_trainer.contract import HOOKS
 World = Callable[[int, int], AbstractContextManager[None]]
 
 BODIES = {
-    "configure_models": "self.model = torch.nn.Sequential(torch.nn.Linear(8, 8))",
-    "apply_pipeline_parallel": "raise RuntimeError('called')",
-    "apply_tensor_parallel": "parallelize_module(self.model, tp_mesh, {'0': ColwiseParallel()})",
-    "apply_activation_checkpointing": "checkpoint(self.model[0])",
-    "apply_compile": "self.model[0].compile(backend='eager')",
+    "configure_models": "self.model = Model()",
+    "apply_pipeline_parallel": (
+        "return {'model': cut_model("
+        "self.model, pp_mesh, self.world, layers='layers', first=[], last=[])}"
+    ),
+    "apply_tensor_parallel": (
+        "[parallelize_module(layer, tp_mesh, ColwiseParallel()) for layer in self.model.layers]"
+    ),
+    "apply_activation_checkpointing": "[checkpoint(layer) for layer in self.model.layers]",
+    "apply_compile": "[layer.compile(backend='eager') for layer in self.model.layers]",
+    "context_parallel_buffers": "return [(batch, 1)]",
     "apply_fully_shard": "fully_shard(self.model, **config)",
     "apply_replicate": "replicate(self.model, device_mesh=dp_replicate_mesh)",
     "configure_optimizers": "return {self.model: torch.optim.SGD(self.model.parameters(), 0.1)}",
@@ -43,11 +49,18 @@ IMPORTS = """\
 import torch
 from dream_trainer import DreamTrainer, DreamTrainerConfig
 from dream_trainer.configs import DeviceParameters
+from dream_trainer.parallel.pipeline import cut_model
 from dream_trainer.utils.cli import cli
 from torch.distributed._composable.checkpoint_activation import checkpoint
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
 """
 
 degree = st.sampled_from([1, 1, 1, 2, 2, 4, "auto", "auto", 3, 0, True, "two"])

@@ -3,9 +3,10 @@
     python train_cases.py CASES.json OUT.json
 
 A case is {"name", "batch_size", "text_file", "weights_file", "device": {DeviceParameters
-fields}}. A single process writes its initial weights to `weights_file`; several raise unless
-theirs, put together, equal them. Rank 0 writes, by name, {"steps": [{"train/loss": ...,
-"train/grad_norm": ..., "val/loss": ...}, ...], "dropout": [[coordinate, kept], ...]}.
+fields}, "config": {Config fields}}. A single process writes its initial weights to
+`weights_file`; several raise unless theirs, put together, equal them. Rank 0 writes, by
+name, {"steps": [{"train/loss": ..., "train/grad_norm": ..., "val/loss": ...}, ...],
+"dropout": [[coordinate, kept], ...]}.
 """
 
 import json
@@ -90,6 +91,7 @@ def train(case: dict[str, Any]) -> dict[str, Any]:
         text_files=(case["text_file"],),
         validation_share=0.05,
         batch_size=case["batch_size"],
+        **case["config"],
         device_parameters=DeviceParameters(param_dtype="float32", **case["device"]),
         training_parameters=TrainingParameters(
             max_steps=10, gradient_accumulation_steps=2, gradient_clip_val=0.5

@@ -34,6 +34,11 @@ PERMUTATIONS = {
     for recipe in RECIPES
     for compile, modes in MODES[recipe].items()
     for parallel in modes
+} | {
+    f"{recipe}-{parallel}-ckpt-acts": Options(
+        name=NAME, parallel=parallel, recipe=recipe, ckpt_acts=True
+    )
+    for recipe, parallel in (("lm", "fsdp"), ("lm", ALL), ("blank", "single"))
 }
 
 

@@ -1,11 +1,11 @@
 """The configuration asks for a layout that the runtime does not run.
 
-Start-up refuses it with the same words. Some axes are not carried out by this version;
-tensor parallelism beside replicated data parallelism would average wrong gradients.
+Start-up refuses it with the same words. Tensor parallelism beside replicas that do not
+shard would average wrong gradients, and nothing would say so.
 
 Bad:
 
-    DeviceParameters.DDP(tensor_parallel=2)
+    DeviceParameters(dp_replicate="auto", tensor_parallel=2)
 
 Good:
 

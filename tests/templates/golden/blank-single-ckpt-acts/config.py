@@ -1,0 +1,36 @@
+"""Every size and every scale of my-project: one function for each way to run it."""
+
+from dataclasses import dataclass
+
+from dream_trainer import DreamTrainerConfig
+from dream_trainer.configs import DeviceParameters, TrainingParameters
+
+
+@dataclass(kw_only=True)
+class Config(DreamTrainerConfig):
+    """The sizes of the model and of its data."""
+
+    project: str = "my-project"
+
+    input_dim: int = 32
+    hidden_dim: int = 128
+    num_layers: int = 4
+    num_classes: int = 10
+
+    num_samples: int = 16_384
+    """Examples in one epoch, over all ranks."""
+
+    batch_size: int = 64
+    """Examples a rank reads at a time."""
+
+    learning_rate: float = 3e-4
+
+
+def single_config() -> Config:
+    """One device, in full precision."""
+    return Config(
+        device_parameters=DeviceParameters.SINGLE_DEVICE(
+            param_dtype="float32", compile_model=False, checkpoint_activations=True
+        ),
+        training_parameters=TrainingParameters(n_epochs=2),
+    )
