@@ -31,6 +31,11 @@ class Options:
         return read_mode(self.parallel)
 
     @property
+    def hooks(self) -> list[str]:
+        """The hooks that the runtime calls, in its order."""
+        return self.mode.hooks(compile_model=self.compile, checkpoint_activations=self.ckpt_acts)
+
+    @property
     def launch(self) -> str:
         """The command that trains the project."""
         ranks = self.mode.ranks

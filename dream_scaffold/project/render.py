@@ -32,9 +32,7 @@ def _render(options: Options, target: Path) -> None:
         mode = options.mode
         data = options.answers() | {
             "parts": mode.parts,
-            "hooks": mode.hooks(
-                compile_model=options.compile, checkpoint_activations=options.ckpt_acts
-            ),
+            "hooks": options.hooks,
             "preset": mode.preset,
             "degrees": mode.degrees,
             "ranks": mode.ranks,

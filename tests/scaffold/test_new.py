@@ -92,7 +92,7 @@ def test_the_snapshot_holds_what_an_update_will_need(dream: Dream, tmp_path: Pat
     made = files(tmp_path / "my-lm")
     assert made[".dream/answers.yml"].decode() == (
         '# What this project was made from.\ntemplate: "0.1.0"\nname: my-lm\n'
-        "parallel: hsdp\nrecipe: lm\ncompile: true\n"
+        "parallel: hsdp\nrecipe: lm\ncompile: true\nckpt_acts: false\n"
     )
     base = {name.removeprefix(".dream/base/") for name in made if name.startswith(".dream/base/")}
     assert base == FILES
@@ -304,7 +304,7 @@ def test_an_empty_folder_needs_no_force(
 def test_defaults_ask_nothing(dream: Dream, tmp_path: Path) -> None:
     assert dream("new", "my-lm", "--defaults", "--no-git")[0] == 0
     answers = (tmp_path / "my-lm/.dream/answers.yml").read_text()
-    assert "parallel: fsdp\nrecipe: lm\ncompile: false\n" in answers
+    assert "parallel: fsdp\nrecipe: lm\ncompile: false\nckpt_acts: false\n" in answers
 
 
 def test_without_torch_the_next_command_installs_it(

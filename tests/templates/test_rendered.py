@@ -26,7 +26,7 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def mode_hooks(options: Answers) -> list[str]:
-    return options.mode.hooks(compile_model=options.compile)
+    return options.hooks
 
 
 def trainer_hooks(project: Path) -> list[str]:
