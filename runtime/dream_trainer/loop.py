@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor.parallel import loss_parallel
 
+from .checks.call_order import CallOrder
 from .checks.first_step import FirstStep
 from .checks.recompiles import AFTER_STEPS, warn_of_recompiles
 from .checks.replicas import warn
@@ -40,6 +41,8 @@ def fit(trainer: "BaseTrainer") -> None:
         trainer.is_sanity_check = False
     if parameters.startup_checks:
         trainer.first_step = FirstStep(named_parts(trainer), trainer.world)
+    if parameters.debug_collectives and trainer.world.loss_size > 1:
+        trainer.call_order = CallOrder(named_parts(trainer), trainer.world)
     last_step = parameters.max_steps or inf
     while trainer.epoch < parameters.epochs and trainer.global_step < last_step:
         for event in trainer.events.pre_epoch:
@@ -110,6 +113,11 @@ def train_epoch(trainer: "BaseTrainer") -> None:
 
 
 def _after_step(trainer: "BaseTrainer") -> None:
+    if trainer.call_order is not None:
+        trainer.call_order.step = trainer.global_step + 1
+        if trainer.global_step == trainer.config.training_parameters.debug_collectives:
+            trainer.call_order.close()
+            trainer.call_order = None
     if trainer.first_step is not None:
         trainer.first_step.warn_of_uneven_means()
         trainer.first_step = None

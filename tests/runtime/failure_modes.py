@@ -437,6 +437,49 @@ def pp_ranks_read_other_batches(rank: int) -> None:
     fit(PPTrainer(config(pipelined()), batches(1, rows=8, seed=rank)))
 
 
+class Branches(TinyTrainer):
+    """From its second batch on, one rank leaves a module out."""
+
+    def configure_models(self) -> None:
+        self.model = Stack()
+        self.leaves_out = False
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        if self.leaves_out and batch_idx == 1:
+            self.model.layers[0] = nn.Identity()
+        return super().training_step(batch, batch_idx)
+
+
+def branching(device: DeviceParameters, rank: int, *, leaves_out: bool, steps: int = 3) -> Any:
+    trainer = Branches(config(device, debug_collectives=steps), own(rank, 3))
+    real_set_up = trainer.configure_models
+
+    def configure_models() -> None:
+        real_set_up()
+        trainer.leaves_out = leaves_out
+
+    trainer.configure_models = configure_models  # type: ignore[method-assign]
+    return fit(trainer)
+
+
+@case
+def mode_08_a_branch_not_all_take_under_fsdp(rank: int) -> None:
+    branching(FSDP, rank, leaves_out=rank == 1)
+
+
+@case
+def mode_08_a_branch_not_all_take_under_ddp(rank: int) -> None:
+    branching(DDP, rank, leaves_out=rank == 1)
+
+
+@case
+def mode_08_not_where_all_take_the_same(rank: int) -> None:
+    trainer = branching(FSDP, rank, leaves_out=False, steps=2)
+    hooks = [hook for m in trainer.model.modules() for hook in m._forward_pre_hooks.values()]
+    if any("CallOrder" in repr(hook) for hook in hooks):
+        raise RunError("The hooks are still there after two steps.")
+
+
 @guarded
 def main() -> None:
     warnings.simplefilter("ignore")

@@ -92,6 +92,8 @@ MATRIX = [
     # The loss by classes: no rank holds all logits.
     row(ALL_HOOKS, {"tensor_parallel": 2}, loss_parallel=True),
     row(ALL_HOOKS, {"tensor_parallel": 2, "pipeline_parallel": 2}, loss_parallel=True),
+    # Parameters and optimizer state in host memory, which on a CPU they are anyway.
+    row(ALL_HOOKS, {"dp_shard": 2}, cpu_offload=True),
     # Activations computed again, all or but the costly ones.
     row(ALL_HOOKS, {"dp_shard": 2}, checkpoint_activations=True),
     row(ALL_HOOKS, {"tensor_parallel": 2}, checkpoint_activations=True),

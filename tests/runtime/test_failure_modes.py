@@ -828,7 +828,16 @@ REFUSED = {
     ),
 }
 
+REFUSED |= {
+    f"mode_08_a_branch_not_all_take_under_{kind}": (
+        "Step 2: data rank 1 called model.layers.1 where others called model.layers.0. Call it "
+        "on every rank, with a zero-weighted dummy input where there is nothing to do."
+    )
+    for kind in ("fsdp", "ddp")
+}
+
 SILENT = [
+    "mode_08_not_where_all_take_the_same",
     "two_models_and_two_optimizers",
     "mode_06_not_where_the_model_is_called",
     "mode_16_18_not_on_split_data",

@@ -37,6 +37,9 @@ class TrainingParameters:
     gradient_clip_val: float | None = None
     """Largest norm of all gradients together; None: no clipping."""
 
+    debug_collectives: int = 0
+    """For so many steps, name the rank that calls other modules than the rest. Slow."""
+
     startup_checks: bool = True
     """Look once at mesh, optimizers, batches and gradients, up to the first optimizer step."""
 
@@ -57,7 +60,11 @@ class TrainingParameters:
             value = getattr(self, name)
             allowed = f"a whole number from {least}, or None"
             refuse_unless(value is None or is_count(value, least), name, value, allowed)
-        for name, least in {"num_sanity_val_steps": 0, "gradient_accumulation_steps": 1}.items():
+        for name, least in {
+            "num_sanity_val_steps": 0,
+            "gradient_accumulation_steps": 1,
+            "debug_collectives": 0,
+        }.items():
             value = getattr(self, name)
             allowed = f"a whole number from {least}"
             refuse_unless(is_count(value, least), name, value, allowed)

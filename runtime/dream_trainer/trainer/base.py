@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .. import lifecycle, loop
 from ..callbacks.callback import Callback, CallbackCollection, Events
+from ..checks.call_order import CallOrder
 from ..checks.explain import explained
 from ..checks.first_step import FirstStep
 from ..configs import BaseTrainerConfig, RunError
@@ -41,6 +42,7 @@ class BaseTrainer(AbstractTrainer):
     val_loader: Iterable[Any] | None
 
     first_step: FirstStep | None = None
+    call_order: CallOrder | None = None
     """The checks of the first step, until it is done."""
 
     epoch = 0
@@ -121,6 +123,8 @@ class BaseTrainer(AbstractTrainer):
             self._num_items = items.clone() if self._num_items is None else self._num_items + items
         elif (window := self.config.training_parameters.gradient_accumulation_steps) > 1:
             loss = loss / window
+        if self.call_order is not None:
+            self.call_order.compare("backward")
         if self.first_step is not None:
             self.first_step.loss(loss, is_sum=num_items is not None)
         if loss.requires_grad or not self.pipelines:  # A pipeline has been backward already.

@@ -117,6 +117,14 @@ def no_sanity(config: Any, _: bool) -> None:
     )
 
 
+@register_modifier("--debug-collectives", type=int)
+def debug_collectives(config: Any, steps: int) -> None:
+    """For N steps, name the rank that calls other modules than the rest, before it hangs."""
+    config.training_parameters = dataclasses.replace(
+        config.training_parameters, debug_collectives=steps
+    )
+
+
 @register_modifier("--no-checks")
 def no_checks(config: Any, _: bool) -> None:
     """No checks of mesh, batches and gradients before and in the first step."""
