@@ -74,9 +74,10 @@ class Config(DreamTrainerConfig):
     def check_degrees(self) -> None:
         """Raise `ValueError` where the model cannot be split as `device_parameters` says."""
         device = self.device_parameters
-        degrees = device.tensor_parallel, device.context_parallel, device.pipeline_parallel
         # What "auto" comes to is known at start-up.
-        tensor, context, pipeline = (n if isinstance(n, int) else 1 for n in degrees)
+        tensor = 1 if device.tensor_parallel == "auto" else device.tensor_parallel
+        context = 1 if device.context_parallel == "auto" else device.context_parallel
+        pipeline = 1 if device.pipeline_parallel == "auto" else device.pipeline_parallel
         for name in ("num_kv_heads", "hidden_dim"):
             if getattr(self, name) % tensor:
                 raise ValueError(
