@@ -61,12 +61,9 @@ def forget_meshes() -> None:
     """Empty DTensor's caches: they hold meshes, and with them the rank of an earlier world."""
     if "torch.distributed.tensor" not in sys.modules:
         return
-    import torch
-    from torch.distributed.tensor import DTensor
+    from dream_trainer.simulate import pretence
 
-    propagator = DTensor._op_dispatcher.sharding_propagator
-    propagator.propagate_op_sharding.cache.cache_clear()
-    torch._C._clear_DTensor_sharding_propagator_cache()  # type: ignore[attr-defined]
+    pretence.forget_meshes()
 
 
 @pytest.fixture
