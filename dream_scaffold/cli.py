@@ -1,6 +1,7 @@
 """The `dream` command: parsing, exit codes, printing."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -78,7 +79,7 @@ def new(
 
     try:
         path, parallel, recipe = complete(path, parallel, recipe, defaults=defaults)
-        target = Path(path).absolute()
+        target = Path(os.path.abspath(path))  # Without "..": what lies around it is asked.
         options = Options(
             name=target.name,
             parallel=parallel,

@@ -315,3 +315,14 @@ def test_without_torch_the_next_command_installs_it(
     assert report.describe(created, "my-lm").endswith(
         "Next:\n  cd my-lm\n  pip install -e .\n  python train.py\n  dream check"
     )
+
+
+def test_a_path_that_leads_out_of_a_repository_is_not_in_it(
+    dream: Dream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = tmp_path / "repository"
+    inside.mkdir()
+    git("init", "--quiet", folder=inside)
+    monkeypatch.chdir(inside)
+    dream("new", "../my-lm", "--parallel", "single")
+    assert (tmp_path / "my-lm" / ".git").is_dir()
