@@ -67,7 +67,10 @@ def _copy_runtime(target: Path) -> None:
 
 def _format(target: Path) -> None:
     """Bring the rendered text into the project's own format; the runtime has it."""
-    for command in (["check", "--select", "I", "--fix"], ["format"]):
+    for command in (
+        ["check", "--select", "I", "--fix", "--output-format", "concise"],
+        ["format"],
+    ):
         done = subprocess.run(
             [_ruff(), *command, "--quiet", "--no-cache", "--exclude", RUNTIME, "."],
             cwd=target,
@@ -75,7 +78,7 @@ def _format(target: Path) -> None:
             text=True,
         )
         if done.returncode:
-            said = (done.stderr or done.stdout or "it was ended").strip().splitlines()[-1]
+            said = (done.stderr or done.stdout or "it was ended").strip().splitlines()[0]
             fact = f"ruff {command[0]} could not format the project: {said}"
             raise DreamError(fact, "Nothing was left behind. Mend that and run it again.")
 

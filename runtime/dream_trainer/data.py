@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler
 
 from .configs import RunError
+from .position import Reader, length
 from .world import World
 
 
@@ -103,41 +104,47 @@ def _batch_sampler(loader: Any) -> Any:
 class TrainBatches:
     """Training batches until `limit`, or until the first rank has no more.
 
-    Iterating yields (batch, is_last). Loaders that know their length settle the number
-    once; otherwise the ranks agree on every batch, two ahead, while the step computes.
+    Iterating yields (batch, is_last), from the reader's position on. Loaders that know their
+    length settle the number once; otherwise the ranks agree on every batch, two ahead, while
+    the step computes. `limit` counts from the position.
     """
 
-    def __init__(self, loader: Iterable[Any], limit: int | None, world: World) -> None:
-        self.loader = loader
+    def __init__(self, reader: Reader, limit: int | None, world: World) -> None:
+        self.reader = reader
         self.limit = limit
         self.world = world
+        self.before = reader.given
         self.ended_by = ""
         """What ended the epoch, in the log's words."""
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
-        lengths = _lengths(self.loader, self.world)
-        known = [length for length in lengths if length is not None]
-        return self._sized(known) if len(known) == len(lengths) else self._unsized()
+        left = self.reader.load()
+        lefts = _gather(-1 if left is None else left, self.world)
+        self.reader.reads_ahead = min(lefts) < 0
+        return self._unsized() if min(lefts) < 0 else self._sized(lefts)
 
     def _sized(self, lengths: list[int]) -> Iterator[tuple[Any, bool]]:
         available = min(lengths)
         total = available if self.limit is None else min(available, self.limit)
+        count = self.before + total
         if total == self.limit:
-            self.ended_by = f"after {total} batches, as configured"
+            self.ended_by = f"after {count} batches, as configured"
         else:
-            self.ended_by = f"with the data, after {total} batches{_unequal(lengths, self.world)}"
-        batches = iter(self.loader)
+            self.ended_by = f"with the data, after {count} batches{_unequal(lengths, self.world)}"
+        batches = iter(self.reader)
         for index in range(total):
             batch = next(batches, _END)
             if batch is _END:
                 raise RunError(
-                    f"The training loader ended after {index} batches, but its len() promised "
-                    f"{_length(self.loader)}. Correct its __len__, or leave it out."
+                    f"The training loader ended after {self.before + index} batches, but its "
+                    f"len() promised {length(self.reader.loader)}. Correct its __len__, or leave "
+                    "it out."
                 )
+            self.reader.hand_over()
             yield batch, index == total - 1
 
     def _unsized(self) -> Iterator[tuple[Any, bool]]:
-        votes = _votes(iter(self.loader), self.limit, self.world, dist.ReduceOp.MIN)
+        votes = _votes(iter(self.reader), self.limit, self.world, dist.ReduceOp.MIN)
         batch, vote = next(votes)
         following = next(votes)
         goes_on = vote()
@@ -147,9 +154,10 @@ class TrainBatches:
             after = next(votes)
             goes_on = following[1]()
             if index == self.limit:
-                self.ended_by = f"after {index} batches, as configured"
+                self.ended_by = f"after {self.before + index} batches, as configured"
             elif not goes_on:
                 self._end_with_data(index, following[0] is not _END)
+            self.reader.hand_over()
             yield batch, not goes_on
             batch, following = following[0], after
         if not index:
@@ -157,8 +165,8 @@ class TrainBatches:
         following[1]()
 
     def _end_with_data(self, index: int, has_more: bool) -> None:
-        had = _gather(int(has_more), self.world)
-        self.ended_by = f"with the data, after {index} batches{_unequal(had, self.world)}"
+        had = _unequal(_gather(int(has_more), self.world), self.world)
+        self.ended_by = f"with the data, after {self.before + index} batches{had}"
 
 
 class ValidationBatches:
@@ -223,20 +231,6 @@ def _vote(has_batch: bool, world: World, op: Any) -> Vote:
         return bool(flag)
 
     return outcome
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None
-
-
-def _lengths(loader: Any, world: World) -> list[int | None]:
-    """Every data rank's `len(loader)`; None for one that does not know."""
-    own = _length(loader)
-    lengths = _gather(-1 if own is None else own, world)
-    return [None if length < 0 else length for length in lengths]
 
 
 def _gather(number: int, world: World) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -23,7 +24,7 @@ from .materialize import FillCheck, materialize
 from .parallel.accumulate import GradientSync
 from .parallel.compiler import configure_compiler
 from .parallel.pipeline import Parts, Pipeline
-from .seeding import SeededInit, seed_everything, stream_seed
+from .seeding import SeededInit, clean, seed_everything, stream_seed
 from .world import World
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def set_up(trainer: "BaseTrainer", fill: "Step | None" = None, load: "Step | Non
     raise_on_problems(trainer)
     trainer.world.connect()
     trainer.events = Events(trainer.callbacks, trainer.world.rank)
-    trainer.experiment = trainer.world.broadcast(trainer.config.experiment or name_run())
+    trainer.experiment = trainer.world.settle("experiment", trainer.name_experiment())
     _announce(trainer, "pre_configure")
 
     seed_everything(trainer.config.seed)
@@ -57,6 +58,8 @@ def set_up(trainer: "BaseTrainer", fill: "Step | None" = None, load: "Step | Non
     _announce(trainer, "pre_setup")
     optimizers = trainer.configure_optimizers()
     check_optimizers(trainer, optimizers)
+    trainer.optimizers = named_optimizers(trainer, optimizers)
+    trainer.parameter_names = parameter_names(trainer)
     if checks(trainer):
         all_of_them = [*optimizers.values(), *trainer.named_optimizers().values()]
         is_sharded = is_called("apply_fully_shard", trainer)
@@ -216,6 +219,32 @@ def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:
             )
 
 
+def named_optimizers(
+    trainer: "BaseTrainer", optimizers: dict[nn.Module, Optimizer]
+) -> dict[str, Optimizer]:
+    """Every optimizer by its attribute's name, else by its model's."""
+    named = trainer.named_optimizers()
+    attribute = {id(optimizer): name for name, optimizer in named.items()}
+    models = {id(model): name for name, model in trainer.named_models().items()}
+    for model, optimizer in optimizers.items():
+        if id(optimizer) not in attribute:
+            named[models.get(id(model), f"of_{len(named)}")] = optimizer
+    return named
+
+
+def parameter_names(trainer: "BaseTrainer") -> dict[int, str]:
+    """id -> name in the whole model, the same on every mesh."""
+    inner = [
+        (root, model.module if isinstance(model, DistributedDataParallel) else model)
+        for root, model in named_parts(trainer)
+    ]
+    return {
+        id(parameter): clean(name)
+        for root, model in inner
+        for name, parameter in model.named_parameters(prefix=root)
+    }
+
+
 def checked_schedulers(schedulers: object) -> dict[Optimizer, LRScheduler]:
     """What `configure_schedulers` returned; raises where a scheduler would never advance."""
     if schedulers is None:
@@ -272,10 +301,12 @@ def _place(cls: type) -> str:
 
 
 def name_run() -> str:
-    """torchrun's `--rdzv-id` where one was given, else when it began and a part of chance."""
+    """The launcher's name for it where one was given, else when it began and a part of chance."""
     given = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     if given != "none" and not _is_uuid(given):  # `--standalone` makes one up.
         return given
+    if job := os.environ.get("SLURM_JOB_ID"):  # Keeps its number when it is requeued.
+        return f"slurm-{job}"
     return f"{time.strftime('%Y-%m-%d-%H%M')}-{secrets.token_hex(2)}"
 
 

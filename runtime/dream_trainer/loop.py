@@ -3,6 +3,8 @@
 fit:          until n_epochs or max_steps:  train_epoch; validate
 train_epoch:  for each batch:               train_batch; at a window's end, one step
 validate:     for each batch:               validation_step, averaged over all ranks
+
+A run that is resumed goes on wherever it was: in an epoch, before a validation, between two.
 """
 
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from .data import TrainBatches, ValidationBatches, move, set_epoch, unpadded
 from .lifecycle import named_parts
 from .metrics import Mean
 from .parallel.context import context_parallel
+from .position import Position, Reader
 
 if TYPE_CHECKING:
     from .trainer import BaseTrainer
@@ -35,7 +38,7 @@ def fit(trainer: "BaseTrainer") -> None:
     trainer.expected_steps = _expected_steps(trainer)
     for event in trainer.events.pre_fit:
         event(trainer)
-    if parameters.num_sanity_val_steps:
+    if parameters.num_sanity_val_steps and not trainer.start_step:
         trainer.is_sanity_check = True
         validate(trainer, limit=parameters.num_sanity_val_steps)
         trainer.is_sanity_check = False
@@ -43,20 +46,54 @@ def fit(trainer: "BaseTrainer") -> None:
         trainer.first_step = FirstStep(named_parts(trainer), trainer.world)
     if parameters.debug_collectives and trainer.world.loss_size > 1:
         trainer.call_order = CallOrder(named_parts(trainer), trainer.world)
-    last_step = parameters.max_steps or inf
-    while trainer.epoch < parameters.epochs and trainer.global_step < last_step:
-        for event in trainer.events.pre_epoch:
-            event(trainer)
-        train_epoch(trainer)
-        if parameters.val_every_n_steps is None:
-            validate(trainer, limit=parameters.val_steps_per_epoch)
-        for event in trainer.events.post_epoch:
-            event(trainer)
-        trainer.epoch += 1
-    if parameters.val_every_n_steps and trainer.global_step % parameters.val_every_n_steps:
-        validate(trainer, limit=parameters.val_steps_per_epoch)
+    if trainer.start_step:
+        _validate_if_due(trainer)  # It was stopped there.
+    while not trainer.is_stopping and (trainer.epoch_is_trained or _goes_on(trainer)):
+        _run_epoch(trainer)
     for event in trainer.events.post_fit:
         event(trainer)
+
+
+def _goes_on(trainer: "BaseTrainer") -> bool:
+    parameters = trainer.config.training_parameters
+    last_step = parameters.max_steps or inf
+    return trainer.epoch < parameters.epochs and trainer.global_step < last_step
+
+
+def _run_epoch(trainer: "BaseTrainer") -> None:
+    """Train and validate, or what of it is left; stop where the trainer is told to."""
+    parameters = trainer.config.training_parameters
+    for event in trainer.events.pre_epoch:
+        event(trainer)
+    if not trainer.epoch_is_trained:
+        train_epoch(trainer)
+        if trainer.is_stopping:
+            return
+        trainer.epoch_is_trained = True
+    is_last = trainer.epoch + 1 >= parameters.epochs or trainer.global_step == parameters.max_steps
+    if parameters.val_every_n_steps is None or is_last:
+        _validate_once(trainer)
+        if trainer.is_stopping:
+            return
+    for event in trainer.events.post_epoch:
+        event(trainer)
+    trainer.epoch += 1
+    trainer.epoch_steps, trainer.epoch_is_trained = 0, False
+    trainer.reader, trainer.position = None, Position()
+    for event in trainer.events.on_boundary:
+        event(trainer)
+
+
+def _validate_if_due(trainer: "BaseTrainer") -> None:
+    every = trainer.config.training_parameters.val_every_n_steps
+    if every is not None and trainer.global_step % every == 0:
+        _validate_once(trainer)
+
+
+def _validate_once(trainer: "BaseTrainer") -> None:
+    """Validate, unless that has been done after this very step."""
+    if trainer.validated_step != trainer.global_step:
+        validate(trainer, limit=trainer.config.training_parameters.val_steps_per_epoch)
 
 
 def train_epoch(trainer: "BaseTrainer") -> None:
@@ -67,17 +104,17 @@ def train_epoch(trainer: "BaseTrainer") -> None:
     move_to = None if trainer.world.device.type == "cpu" else trainer.world.device
     precision = trainer.autocast()
     training_step = in_parallel(trainer, trainer.training_step)
-    batches = TrainBatches(trainer.train_loader, _batch_limit(trainer), trainer.world)
-
     set_epoch(trainer.train_loader, trainer.epoch)
-    first_step = trainer.global_step
+    trainer.reader = Reader(trainer.train_loader, trainer.position, trainer.keeps_position)
+    batches = TrainBatches(trainer.reader, _batch_limit(trainer), trainer.world)
+    first_batch = trainer.reader.given
     for event in events.pre_train_epoch:
         event(trainer)
     with ExitStack() as contexts:
         for context in events.train_context:
             contexts.enter_context(context(trainer))
-        for batch_idx, (batch, is_last) in enumerate(batches):
-            in_window = batch_idx % window + 1
+        for batch_idx, (batch, is_last) in enumerate(batches, first_batch):
+            in_window = (batch_idx - first_batch) % window + 1
             accumulates = in_window < window and not is_last
             trainer.batches_in_window = in_window
             trainer.is_accumulating_gradients = accumulates
@@ -99,34 +136,39 @@ def train_epoch(trainer: "BaseTrainer") -> None:
                 trainer.first_step.items.append(trainer.count_items(batch))
             if not accumulates:
                 trainer.global_step += 1
+                trainer.epoch_steps += 1
             if events.post_train_step:
                 values = _detached(result)
                 for event in events.post_train_step:
                     event(trainer, values, batch, batch_idx)
             if not accumulates:
                 _after_step(trainer)
-    trainer.epoch_ended = batches.ended_by
+                if not is_last:  # After the last one the epoch has to end first.
+                    for event in events.on_boundary:
+                        event(trainer)
+                if trainer.is_stopping:
+                    break
+    trainer.epoch_ended = "early: stopping" if trainer.is_stopping else batches.ended_by
     for event in events.post_train_epoch:
         event(trainer)
-    if trainer.global_step == first_step:
+    if not trainer.epoch_steps:
         raise RunError(f"The training loader gave no batch: it ended {batches.ended_by}.")
 
 
 def _after_step(trainer: "BaseTrainer") -> None:
+    steps = trainer.global_step - trainer.start_step  # of this process
     if trainer.call_order is not None:
         trainer.call_order.step = trainer.global_step + 1
-        if trainer.global_step == trainer.config.training_parameters.debug_collectives:
+        if steps == trainer.config.training_parameters.debug_collectives:
             trainer.call_order.close()
             trainer.call_order = None
     if trainer.first_step is not None:
         trainer.first_step.warn_of_uneven_means()
         trainer.first_step = None
-    if trainer.global_step == AFTER_STEPS and trainer.config.device_parameters.compile_model:
+    if steps == AFTER_STEPS and trainer.config.device_parameters.compile_model:
         warn_of_recompiles(trainer.world)
-    every = trainer.config.training_parameters.val_every_n_steps
-    if every is not None and trainer.global_step % every == 0:
-        validate(trainer, limit=trainer.config.training_parameters.val_steps_per_epoch)
-    if trainer.global_step == 1:
+    _validate_if_due(trainer)
+    if steps == 1:
         comm = trainer.config.device_parameters.comm
         trainer.world.set_timeout(comm.train_timeout_seconds)
 
@@ -143,6 +185,8 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
     events = trainer.events
     modes = {m: m.training for model in trainer.named_models().values() for m in model.modules()}
     mean = Mean(trainer.world)
+    if trainer.keeps_position:  # A run that is stopped in here validates anew when it goes on.
+        trainer.random_before_validation = trainer.random_state()
     for event in events.pre_validation_epoch:
         event(trainer)
     for model in trainer.named_models().values():
@@ -159,11 +203,18 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
             ran = True
             if counts:
                 mean.add(result, weight=trainer.count_items(batch))
+            if trainer.is_stopping:
+                break
     for module, mode in modes.items():
         module.training = mode
+    if trainer.is_stopping:
+        return {}
     if not ran:
         _warn_of_no_validation(trainer)
     values = mean.reduce()
+    trainer.random_before_validation = None
+    if not trainer.is_sanity_check:
+        trainer.validated_step = trainer.global_step
     for event in events.post_validation_epoch:
         event(trainer, values)
     return values
@@ -210,13 +261,14 @@ def in_parallel(trainer: "BaseTrainer", hook: Step) -> Step:
 
 
 def _batch_limit(trainer: "BaseTrainer") -> int | None:
-    """Batches of the epoch that begins, where a number of steps limits it."""
+    """Batches that are left of the epoch, where a number of steps limits it."""
     parameters = trainer.config.training_parameters
-    limits = [parameters.train_steps_per_epoch]
+    steps = []
+    if parameters.train_steps_per_epoch is not None:
+        steps.append(parameters.train_steps_per_epoch - trainer.epoch_steps)
     if parameters.max_steps is not None:
-        limits.append(parameters.max_steps - trainer.global_step)
-    steps = [limit for limit in limits if limit is not None]
-    return min(steps) * parameters.gradient_accumulation_steps if steps else None
+        steps.append(parameters.max_steps - trainer.global_step)
+    return max(0, min(steps)) * parameters.gradient_accumulation_steps if steps else None
 
 
 def _expected_steps(trainer: "BaseTrainer") -> int | None:

@@ -63,6 +63,7 @@ class World:
     mesh: DeviceMesh
     coordinate: dict[str, int]
     loss_mesh: DeviceMesh
+    job_store: dist.Store | None = None
 
     def __init__(self, parameters: DeviceParameters) -> None:
         process = Process.from_environment()
@@ -87,7 +88,8 @@ class World:
     def connect(self) -> None:
         """Join the process group and build the mesh. All ranks take part."""
         if not dist.is_initialized():
-            start_process_group(self.rank, self.world_size, self.device, self.parameters.comm)
+            comm = self.parameters.comm
+            self.job_store = start_process_group(self.rank, self.world_size, self.device, comm)
         mesh_device = "cpu" if self.device.type == "mps" else self.device.type
         self.mesh = build_mesh(self.axes, self.parameters, mesh_device)
         names = self.mesh.mesh_dim_names or ()
@@ -154,6 +156,15 @@ class World:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    def settle(self, name: str, value: str) -> str:
+        """What rank 0 called `value` in the first attempt of this job, on every rank.
+
+        torchrun keeps its store when it restarts the job. All ranks take part.
+        """
+        if self.rank == 0 and self.job_store is not None:
+            value = self.job_store.compare_set(f"dream/{name}", "", value).decode()
+        return str(self.broadcast(value))
+
     def set_timeout(self, seconds: int) -> None:
         """How long a collective waits for other ranks. New groups do not inherit it."""
         if self.world_size > 1 and not self.is_simulated:
@@ -192,24 +203,32 @@ def pick_device(local_rank: int, world_size: int) -> torch.device:
     return torch.device("cpu")
 
 
-def start_process_group(rank: int, world_size: int, device: torch.device, comm: Comm) -> None:
-    """Join the other processes. All ranks take part; returns when all have come."""
+def start_process_group(
+    rank: int, world_size: int, device: torch.device, comm: Comm
+) -> dist.Store | None:
+    """Join the other processes. All ranks take part; returns when all have come.
+
+    Returns the store of the job, where it outlives an attempt.
+    """
+    job_store, store = _stores(rank, world_size, comm)
     dist.init_process_group(
         # gloo beside NCCL: offloaded gradients and end-of-data flags live on the CPU.
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=_store(rank, world_size, comm),
+        store=store,
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=comm.init_timeout_seconds),
         # No device_id: groups split off NCCL's own communicator would lose gloo.
     )
+    return job_store
 
 
-def _store(rank: int, world_size: int, comm: Comm) -> Any:
+def _stores(rank: int, world_size: int, comm: Comm) -> tuple[dist.Store | None, dist.Store]:
+    """The store that outlives an attempt, where there is one, and that of this attempt."""
     env = os.environ
     address = env.get("MASTER_ADDR") or env.get("SLURM_LAUNCH_NODE_IPADDR")
     if world_size == 1 and address is None:
-        return dist.HashStore()
+        return None, dist.HashStore()
     if address is None:
         raise RunError(
             f"WORLD_SIZE is {world_size}, but MASTER_ADDR is not set. "
@@ -225,4 +244,5 @@ def _store(rank: int, world_size: int, comm: Comm) -> Any:
         timeout=timedelta(seconds=comm.init_timeout_seconds),
     )
     # A restarted job finds the dead attempt's addresses unless each attempt has its own keys.
-    return dist.PrefixStore(f"attempt{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    attempt = dist.PrefixStore(f"attempt{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return store if agent_hosts else None, attempt

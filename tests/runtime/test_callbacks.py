@@ -91,7 +91,7 @@ class TestEvents:
             "optimizer_zero_grad",
         ]
         expected = {f"{when}_{what}" for when in ("pre", "post") for what in pairs}
-        others = {"pre_launch", "on_interrupt", "train_context", "validation_context"}
+        others = {"pre_launch", "on_boundary", "on_interrupt", "train_context", "validation_context"}
         assert set(EVENTS) == expected | others
         assert set(EVENTS) == {name for name in vars(Callback) if name[0] != "_"} - {"logs"}
 

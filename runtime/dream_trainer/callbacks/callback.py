@@ -19,6 +19,17 @@ class Callback:
     logs: ClassVar[bool] = False
     """Whether it reads the values of a step: gradient norms are then computed for it."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """What checkpoints hold of it: tensors, also sharded ones, or what can be pickled.
+
+        Under each key the same on every rank; of a `RankZeroCallback`, that of rank 0. Tensors
+        are read into the ones that this returns. Without tensors inside of other values.
+        """
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+
     def pre_launch(self, config: Any) -> None:
         """`cli` is about to launch the run or, in each launched process, to start it."""
 
@@ -48,6 +59,9 @@ class Callback:
     def post_optimizer_zero_grad(
         self, trainer: "DreamTrainer", optimizer: "Optimizer"
     ) -> None: ...
+    def on_boundary(self, trainer: "DreamTrainer") -> None:
+        """After an optimizer step and its validation, after an epoch: the state is whole here."""
+
     def on_interrupt(self, trainer: "DreamTrainer") -> None:
         """The run ends by an exception or a signal; other ranks may be gone: no collectives."""
 

@@ -3,7 +3,7 @@
 from .axes import Axes, resolve_axes
 from .checkpoint import CheckpointParameters
 from .device import AXES, Comm, DeviceParameters
-from .errors import ConfigError, RunError
+from .errors import ConfigError, RunError, Stopped
 from .fault_tolerance import FaultToleranceParameters
 from .logging import LoggingParameters, WandbLoggingParameters
 from .trainer import AbstractTrainerConfig, BaseTrainerConfig, DreamTrainerConfig
@@ -22,6 +22,7 @@ __all__ = [
     "FaultToleranceParameters",
     "LoggingParameters",
     "RunError",
+    "Stopped",
     "TrainingParameters",
     "WandbLoggingParameters",
     "resolve_axes",

@@ -7,6 +7,10 @@ class RunError(RuntimeError):
     """A fault in a project that the runtime refuses to run with; reported without traceback."""
 
 
+class Stopped(SystemExit):
+    """The run has saved itself and ends early, in order, with a code that says so."""
+
+
 class ConfigError(ValueError):
     """A contradiction in a configuration.
 
@@ -24,10 +28,12 @@ class ConfigError(ValueError):
         return type(self), (self.code, self.fact, self.remedy)
 
 
-def refuse_unless(holds: bool, field: str, value: object, allowed: str) -> None:
+def refuse_unless(
+    holds: bool, field: str, value: object, allowed: str, code: str = "DT114"
+) -> None:
     """Raise the `ConfigError` of a value outside its range."""
     if not holds:
-        raise ConfigError("DT114", f"{field}={value!r} is not possible.", f"Use {allowed}.")
+        raise ConfigError(code, f"{field}={value!r} is not possible.", f"Use {allowed}.")
 
 
 def is_count(value: object, least: int) -> bool:

@@ -109,6 +109,14 @@ class AbstractTrainer:
 
         return {name: get_model_state_dict(model) for name, model in self.named_models().items()}
 
+    def hugging_face_layout(self) -> tuple[dict[str, str], dict[str, Any]] | None:
+        """How safetensors name the weights, and what their config.json says.
+
+        (own name, without the attribute of the model -> Hugging Face name; the contents of
+        config.json). None: the names are one's own, and there is no config.json.
+        """
+        return None
+
     def named_models(self) -> dict[str, nn.Module]:
         """Every module that is an attribute of this trainer, by attribute name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, nn.Module)}

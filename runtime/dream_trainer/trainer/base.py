@@ -15,10 +15,12 @@ from ..callbacks.callback import Callback, CallbackCollection, Events
 from ..checks.call_order import CallOrder
 from ..checks.explain import explained
 from ..checks.first_step import FirstStep
-from ..configs import BaseTrainerConfig, RunError
+from ..configs import BaseTrainerConfig, RunError, Stopped
 from ..parallel.accumulate import GradientSync
 from ..parallel.clip import clip, scale, total_norm
 from ..parallel.pipeline import Loss, Pipeline, unwrapped
+from ..position import Position, Reader, generators
+from ..seeding import RandomState
 from ..world import as_dtype
 from .abstract import AbstractTrainer
 
@@ -37,6 +39,12 @@ class BaseTrainer(AbstractTrainer):
     stages: list[dict[str, nn.Module]]
     """This rank's models by attribute name; several entries where a rank holds several stages."""
 
+    optimizers: dict[str, Optimizer]
+    """By the name of the attribute, else of the model."""
+
+    parameter_names: dict[int, str]
+    """id of a parameter -> its name in the whole model."""
+
     schedulers: dict[Optimizer, LRScheduler]
     train_loader: Iterable[Any]
     val_loader: Iterable[Any] | None
@@ -50,6 +58,36 @@ class BaseTrainer(AbstractTrainer):
 
     global_step = 0
     """Finished optimizer steps."""
+
+    start_step = 0
+    """The `global_step` at which this process began: above 0 where the run was resumed."""
+
+    epoch_steps = 0
+    """Finished optimizer steps of the epoch under way."""
+
+    epoch_is_trained = False
+    """Whether only the validation is left of the epoch under way."""
+
+    validated_step = -1
+    """The `global_step` after which the newest validation ran."""
+
+    position = Position()
+    """Where in its data the epoch under way begins."""
+
+    reader: Reader | None = None
+    """What reads the epoch under way."""
+
+    keeps_position = False
+    """Whether the position will be asked for: set by what saves the run."""
+
+    random_before_validation: RandomState | None = None
+    """The random streams from before the validation under way."""
+
+    exit_code = 0
+    """What the process ends with where the run stops early."""
+
+    is_stopping = False
+    """Whether the run ends here; every rank sets it at the same boundary or batch."""
 
     is_accumulating_gradients = False
     """Whether this batch is not the last of its window: `step` then does nothing."""
@@ -84,6 +122,23 @@ class BaseTrainer(AbstractTrainer):
         """Whether optimizer step number `step`, from 1, is logged."""
         return False
 
+    def name_experiment(self) -> str:
+        """What the run is called, and its folder; rank 0's answer counts."""
+        return self.config.experiment or lifecycle.name_run()
+
+    def restore(self) -> None:
+        """Go on from a checkpoint, where there is one to go on from: the end of set-up."""
+
+    def random_state(self) -> RandomState:
+        """Where this rank's random streams are."""
+        return RandomState.capture(self.world.device, self._generators())
+
+    def restore_random_state(self, state: RandomState) -> None:
+        state.restore(self.world.device, self._generators())
+
+    def _generators(self) -> list[torch.Generator]:
+        return [g for loader in (self.train_loader, self.val_loader) for g in generators(loader)]
+
     def fit(self) -> None:
         """Set up, then train to the end. All ranks take part."""
         self.callbacks = CallbackCollection(
@@ -92,6 +147,7 @@ class BaseTrainer(AbstractTrainer):
         self.events = Events((), rank=0)
         try:
             lifecycle.set_up(self)
+            self.restore()
             loop.fit(self)
         except BaseException as error:
             for event in self.events.on_interrupt:
@@ -102,6 +158,8 @@ class BaseTrainer(AbstractTrainer):
             if told := explained(error, self.named_models()):
                 raise told from error
             raise
+        if self.exit_code:
+            raise Stopped(self.exit_code)
 
     def backward(self, loss: Tensor, num_items: Tensor | int | None = None) -> None:
         """Add the gradients of `loss`, shape (), to those of the window.

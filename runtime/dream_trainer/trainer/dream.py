@@ -1,12 +1,12 @@
 """The trainer that projects derive from."""
 
 from ..callbacks import Callback, LoggerCallback, ProgressBar
-from ..configs import DreamTrainerConfig
+from ..configs import CheckpointParameters, DreamTrainerConfig
 from .base import BaseTrainer
 
 
 class DreamTrainer(BaseTrainer):
-    """`BaseTrainer` with a log and a progress bar."""
+    """`BaseTrainer` with a log, a progress bar and, where they are configured, checkpoints."""
 
     config: DreamTrainerConfig
 
@@ -16,7 +16,37 @@ class DreamTrainer(BaseTrainer):
         """The newest value of everything that was logged."""
 
     def default_callbacks(self) -> list[Callback]:
-        return [ProgressBar(), LoggerCallback()]
+        callbacks: list[Callback] = [ProgressBar(), LoggerCallback()]
+        parameters = self.config.checkpoint_parameters
+        if parameters is not None and parameters.enable:
+            from ..callbacks import CheckpointCallback  # Imports DCP.
+
+            callbacks.append(CheckpointCallback())
+        return callbacks
+
+    def name_experiment(self) -> str:
+        parameters = self.config.checkpoint_parameters
+        return (parameters and parameters.resume) or super().name_experiment()
+
+    def restore(self) -> None:
+        parameters = self.config.checkpoint_parameters
+        if parameters is None and not self.keeps_position:
+            return
+        from ..checkpoint.restore import restore
+
+        parameters = parameters or CheckpointParameters()
+        restore(self, parameters)
+        if parameters.init_from is not None and not self.start_step:
+            from ..checkpoint.weights import load_weights
+
+            matched = load_weights(
+                self,
+                parameters.init_from,
+                allow_missing=parameters.allow_missing,
+                allow_unexpected=parameters.allow_unexpected,
+            )
+            if self.world.is_rank_zero:
+                print(f"init-from {parameters.init_from}: {matched}", flush=True)
 
     def logs_step(self, step: int) -> bool:
         every = self.config.logging_parameters.log_every_n_steps

@@ -13,6 +13,7 @@ import typer
 from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
 from ..configs.errors import place_of
 from ..world import Process, accelerator_count
+from . import checkpoint_commands  # noqa: F401  # Registers its commands.
 from .commands import COMMANDS, Command
 from .entrypoint import StartError, end_with, guarded, launch
 from .modifiers import MODIFIERS

@@ -11,7 +11,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
-from ..configs import ConfigError, RunError
+from ..configs import ConfigError, RunError, Stopped
 from ..lifecycle import HookError
 from ..world import Process, accelerator_count
 
@@ -64,6 +64,9 @@ def guarded(main: Callable[P, R]) -> Callable[P, R]:
         try:
             result = main(*args, **kwargs)
             leave_process_group()
+        except Stopped:
+            leave_process_group()
+            raise
         except SystemExit:
             raise
         except BaseException as error:

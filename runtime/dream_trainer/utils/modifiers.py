@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..configs import CheckpointParameters
+
 C = TypeVar("C")
 Apply = Callable[[Any, Any], None]
 
@@ -131,6 +133,30 @@ def no_checks(config: Any, _: bool) -> None:
     config.training_parameters = dataclasses.replace(
         config.training_parameters, startup_checks=False
     )
+
+
+def set_checkpoints(config: Any, **changes: Any) -> None:
+    """Replace fields of `config.checkpoint_parameters`; without any, nothing else is saved."""
+    parameters = config.checkpoint_parameters or CheckpointParameters(enable=False)
+    config.checkpoint_parameters = dataclasses.replace(parameters, **changes)
+
+
+@register_modifier("--resume", type=str)
+def resume(config: Any, experiment: str) -> None:
+    """Go on with the run of that name, from its newest checkpoint."""
+    set_checkpoints(config, resume=experiment)
+
+
+@register_modifier("--init-from", type=str)
+def init_from(config: Any, source: str) -> None:
+    """Start with the weights of a checkpoint, a run or a file, from step 0."""
+    set_checkpoints(config, init_from=source)
+
+
+@register_modifier("--no-ckpt")
+def no_ckpt(config: Any, _: bool) -> None:
+    """Save no checkpoint."""
+    set_checkpoints(config, enable=False)
 
 
 @register_modifier("--no-log")

@@ -26,7 +26,7 @@ from data import TextBatches, split_text
 from dream_trainer import DreamTrainer
 from dream_trainer.parallel.pipeline import Parts, cut_model
 from dream_trainer.utils.cli import cli
-from model import Model, RotaryPositions
+from model import Model, RotaryPositions, llama_layout
 
 
 class Trainer(DreamTrainer):
@@ -132,6 +132,9 @@ class Trainer(DreamTrainer):
     def model_state_dict(self, **_: Any) -> dict[str, Any]:
         # Checkpoints in this form can be loaded on another mesh.
         return {"model": get_model_state_dict(self.model)}
+
+    def hugging_face_layout(self) -> tuple[dict[str, str], dict[str, Any]]:
+        return llama_layout(self.config)
 
 
 def main(config: Config) -> None:

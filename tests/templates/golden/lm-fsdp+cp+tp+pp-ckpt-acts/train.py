@@ -36,7 +36,7 @@ from dream_trainer import DreamTrainer
 from dream_trainer.parallel.checkpointing import COSTLY_OPERATORS, checkpoint_forward
 from dream_trainer.parallel.pipeline import Parts, cut_model, present
 from dream_trainer.utils.cli import cli
-from model import Model, RotaryPositions
+from model import Model, RotaryPositions, llama_layout
 
 
 class Trainer(DreamTrainer):
@@ -179,6 +179,9 @@ class Trainer(DreamTrainer):
     def model_state_dict(self, **_: Any) -> dict[str, Any]:
         # Checkpoints in this form can be loaded on another mesh.
         return {"model": get_model_state_dict(self.model)}
+
+    def hugging_face_layout(self) -> tuple[dict[str, str], dict[str, Any]]:
+        return llama_layout(self.config)
 
 
 def main(config: Config) -> None:

@@ -4,6 +4,8 @@ No constructor sets a weight, since they all run on the meta device: `init_weigh
 every parameter and every buffer.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -126,3 +128,42 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def llama_layout(config: Config) -> tuple[dict[str, str], dict[str, Any]]:
+    """This model as Hugging Face's Llama: own names -> names there, and its config.json."""
+    names = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+    block = {
+        "attention_norm": "input_layernorm",
+        "attention.query": "self_attn.q_proj",
+        "attention.key": "self_attn.k_proj",
+        "attention.value": "self_attn.v_proj",
+        "attention.out": "self_attn.o_proj",
+        "feed_forward_norm": "post_attention_layernorm",
+        "feed_forward.gate": "mlp.gate_proj",
+        "feed_forward.up": "mlp.up_proj",
+        "feed_forward.down": "mlp.down_proj",
+    }
+    for layer in range(config.num_layers):
+        names |= {
+            f"layers.{layer}.{own}": f"model.layers.{layer}.{llama}"
+            for own, llama in block.items()
+        }
+    described = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.dim,
+        "intermediate_size": config.hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "max_position_embeddings": config.seq_len,
+        "rope_theta": config.rope_base,
+        "rms_norm_eps": torch.finfo(torch.float32).eps,  # What nn.RMSNorm adds by default.
+        "tie_word_embeddings": False,
+        "bos_token_id": None,  # Tokens are bytes: none of them begins or ends a text.
+        "eos_token_id": None,
+        "dtype": "float32",
+    }
+    return {f"{own}.weight": f"{llama}.weight" for own, llama in names.items()}, described

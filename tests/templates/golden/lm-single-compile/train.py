@@ -22,7 +22,7 @@ from config import Config, single_config
 from data import TextBatches, split_text
 from dream_trainer import DreamTrainer
 from dream_trainer.utils.cli import cli
-from model import Model
+from model import Model, llama_layout
 
 
 class Trainer(DreamTrainer):
@@ -106,6 +106,9 @@ class Trainer(DreamTrainer):
     def model_state_dict(self, **_: Any) -> dict[str, Any]:
         # Checkpoints in this form can be loaded on another mesh.
         return {"model": get_model_state_dict(self.model)}
+
+    def hugging_face_layout(self) -> tuple[dict[str, str], dict[str, Any]]:
+        return llama_layout(self.config)
 
 
 def main(config: Config) -> None:

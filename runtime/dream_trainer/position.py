@@ -1,0 +1,150 @@
+"""Where a run is in its training data, and how it gets there again."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .configs import RunError
+from .seeding import RandomState
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far this rank has come in the epoch under way."""
+
+    batches: int = 0
+    """Batches of this epoch that have been trained on."""
+
+    loader: Any = None
+    """The loader's own state after the last of them; None where it keeps none."""
+
+    start: RandomState | None = None
+    """The random streams as the epoch began: a loader without a state is read again from here."""
+
+    ahead: tuple[RandomState, ...] = ()
+    """The random streams before each batch that had been read ahead of training."""
+
+    is_counted: bool = True
+    """Whether `batches` counts batches of this run, not of one with other data ranks."""
+
+
+@dataclass
+class Reader:
+    """Reads a training loader and knows where it is; begins at `position`.
+
+    A loader with `state_dict` and `load_state_dict` goes on from its state; any other one is
+    read again up to the position, with the random streams that it had, which gives the same
+    batches. `keeps` says whether a position will be asked for at all.
+    """
+
+    loader: Any
+    position: Position = Position()
+    keeps: bool = False
+    reads_ahead: bool = False
+    given: int = field(default=0, init=False)
+    """Batches that have been handed to training, those before the position included."""
+
+    def __post_init__(self) -> None:
+        self.is_stateful = hasattr(self.loader, "state_dict") and hasattr(
+            self.loader, "load_state_dict"
+        )
+        self.generators = generators(self.loader)
+        self.start = self.position.start
+        self.given = self.position.batches
+        self.given_state: Any = None
+        self.pending: deque[tuple[RandomState, Any]] = deque()
+        self.replayed = deque(self.position.ahead)
+        self.afterwards: RandomState | None = None
+
+    def load(self) -> int | None:
+        """Bring the loader to the position. Returns how many batches are left, where it knows."""
+        total = length(self.loader)
+        if not self.given:
+            return total
+        if self.is_stateful:
+            self.loader.load_state_dict(self.position.loader)
+            left = length(self.loader)
+            if left != total:  # Its len() counts what is left.
+                return left
+        return None if total is None or not self.position.is_counted else total - self.given
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.given:
+            self.start = self._streams() if self.keeps else None
+            self.batches = iter(self.loader)
+            return self
+        now = self._streams()
+        if not self.is_stateful and self.start is not None:
+            self.start.restore(generators=self.generators)
+        self.batches = iter(self.loader)
+        if not self.is_stateful:
+            self._read_past(self.given)
+        if self.replayed:
+            self.afterwards = now
+        else:
+            now.restore(generators=self.generators)
+        return self
+
+    def __next__(self) -> Any:
+        if self.replayed:
+            self.replayed.popleft().restore(generators=self.generators)
+        records = self.keeps and self.reads_ahead
+        before = self._streams() if records else None
+        batch = next(self.batches)
+        if before is not None:
+            self.pending.append((before, self.loader.state_dict() if self.is_stateful else None))
+        if self.afterwards is not None and not self.replayed:
+            self.afterwards.restore(generators=self.generators)
+            self.afterwards = None
+        return batch
+
+    def hand_over(self) -> None:
+        """The oldest batch that was read goes to training."""
+        self.given += 1
+        if self.pending:
+            _, self.given_state = self.pending.popleft()
+
+    def snapshot(self) -> Position:
+        """Where training is now: to be asked between two batches."""
+        state = None
+        if self.is_stateful:
+            state = self.given_state if self.pending else self.loader.state_dict()
+        ahead = tuple(before for before, _ in self.pending)
+        return Position(self.given, state, None if self.is_stateful else self.start, ahead)
+
+    def _read_past(self, count: int) -> None:
+        for index in range(count):
+            try:
+                next(self.batches)
+            except StopIteration:
+                raise RunError(
+                    f"The training loader ended after {index} batches, but the run was at batch "
+                    f"{count} of the epoch. Resume with the same data, or use init_from."
+                ) from None
+
+    def _streams(self) -> RandomState:
+        return RandomState.capture(generators=self.generators)
+
+
+def generators(loader: Any) -> list[torch.Generator]:
+    """The generators that a loader and its samplers draw from."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    owners = (
+        loader,
+        getattr(loader, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+    )
+    found = [getattr(owner, "generator", None) for owner in owners]
+    return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
+
+
+def length(loader: Any) -> int | None:
+    """`len(loader)`; None where it does not know."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
