@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from .callbacks.callback import Events
 from .checks import start_up
@@ -21,10 +18,11 @@ from .checks.replicas import raise_unless_replicas_agree
 from .configs import RunError
 from .contract import BY_NAME, callers, problems
 from .materialize import FillCheck, materialize
+from .optimizers import check_optimizers, checked_schedulers, name_optimizers, name_parameters
 from .parallel.accumulate import GradientSync
 from .parallel.compiler import configure_compiler
 from .parallel.pipeline import Parts, Pipeline
-from .seeding import SeededInit, clean, seed_everything, stream_seed
+from .seeding import SeededInit, seed_everything, stream_seed
 from .world import World
 
 if TYPE_CHECKING:
@@ -58,8 +56,8 @@ def set_up(trainer: "BaseTrainer", fill: "Step | None" = None, load: "Step | Non
     _announce(trainer, "pre_setup")
     optimizers = trainer.configure_optimizers()
     check_optimizers(trainer, optimizers)
-    trainer.optimizers = named_optimizers(trainer, optimizers)
-    trainer.parameter_names = parameter_names(trainer)
+    trainer.optimizers = name_optimizers(trainer, optimizers)
+    trainer.parameter_names = name_parameters(named_parts(trainer))
     if checks(trainer):
         all_of_them = [*optimizers.values(), *trainer.named_optimizers().values()]
         is_sharded = is_called("apply_fully_shard", trainer)
@@ -193,74 +191,6 @@ def configure_data(trainer: "BaseTrainer") -> None:
     if checks(trainer):
         epochs = trainer.config.training_parameters.epochs
         start_up.warn_of_fixed_order(trainer.train_loader, epochs, trainer.world)
-
-
-def check_optimizers(trainer: "BaseTrainer", optimizers: object) -> None:
-    """Raise where an optimizer holds tensors that are not its model's parameters."""
-    if not isinstance(optimizers, dict):
-        raise RunError(
-            f"configure_optimizers returned {type(optimizers).__name__}. "
-            "Return {self.model: self.optimizer}."
-        )
-    trained = {id(p) for model in trainer.named_models().values() for p in model.parameters()}
-    for optimizer in optimizers.values():
-        if not isinstance(optimizer, Optimizer):
-            raise RunError(
-                f"configure_optimizers returned {type(optimizer).__name__} as an optimizer. "
-                "Return {self.model: self.optimizer}."
-            )
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        own = [p for p in held if id(p) in trained]
-        if len(own) < len(held):
-            raise RunError(
-                f"{type(optimizer).__name__} holds {len(held)} tensors, {len(own)} of them "
-                "parameters of this trainer's models: the others would be trained in vain. "
-                "Build it in configure_optimizers, over self.model.parameters()."
-            )
-
-
-def named_optimizers(
-    trainer: "BaseTrainer", optimizers: dict[nn.Module, Optimizer]
-) -> dict[str, Optimizer]:
-    """Every optimizer by its attribute's name, else by its model's."""
-    named = trainer.named_optimizers()
-    attribute = {id(optimizer): name for name, optimizer in named.items()}
-    models = {id(model): name for name, model in trainer.named_models().items()}
-    for model, optimizer in optimizers.items():
-        if id(optimizer) not in attribute:
-            named[models.get(id(model), f"of_{len(named)}")] = optimizer
-    return named
-
-
-def parameter_names(trainer: "BaseTrainer") -> dict[int, str]:
-    """id -> name in the whole model, the same on every mesh."""
-    inner = [
-        (root, model.module if isinstance(model, DistributedDataParallel) else model)
-        for root, model in named_parts(trainer)
-    ]
-    return {
-        id(parameter): clean(name)
-        for root, model in inner
-        for name, parameter in model.named_parameters(prefix=root)
-    }
-
-
-def checked_schedulers(schedulers: object) -> dict[Optimizer, LRScheduler]:
-    """What `configure_schedulers` returned; raises where a scheduler would never advance."""
-    if schedulers is None:
-        return {}
-    if not isinstance(schedulers, dict) or not all(isinstance(k, Optimizer) for k in schedulers):
-        raise RunError(
-            f"configure_schedulers returned {type(schedulers).__name__} with other keys than "
-            "optimizers. Return {self.optimizer: scheduler}."
-        )
-    for scheduler in schedulers.values():
-        if isinstance(scheduler, ReduceLROnPlateau):
-            raise RunError(
-                "ReduceLROnPlateau waits for a metric, but schedulers advance once per optimizer "
-                "step. Use a schedule of steps, such as LambdaLR."
-            )
-    return schedulers
 
 
 def is_called(hook: str, trainer: "BaseTrainer") -> bool:

@@ -69,7 +69,6 @@ def _run_epoch(trainer: "BaseTrainer") -> None:
         train_epoch(trainer)
         if trainer.is_stopping:
             return
-        trainer.epoch_is_trained = True
     is_last = trainer.epoch + 1 >= parameters.epochs or trainer.global_step == parameters.max_steps
     if parameters.val_every_n_steps is None or is_last:
         _validate_once(trainer)
@@ -137,6 +136,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
             if not accumulates:
                 trainer.global_step += 1
                 trainer.epoch_steps += 1
+                trainer.epoch_is_trained = is_last  # Where it stops here, nothing is left.
             if events.post_train_step:
                 values = _detached(result)
                 for event in events.post_train_step:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from dream_scaffold import resources
 from dream_scaffold.check import Result
 from dream_scaffold.check.facts import Rule
 from dream_scaffold.check.rules import RULES
@@ -40,6 +41,13 @@ def test_matches(project: Check, rule: Rule, sample: str) -> None:
     result = project(sample, verbose=True, **options_of(sample))
     found = [f for f in result.findings if f.code == rule.CODE]
     assert found and found[0].severity == rule.SEVERITY
+
+
+def test_everything_that_the_hinge_refuses_has_a_rule() -> None:
+    hinge = [*(resources.runtime() / "configs").glob("*.py"), resources.runtime() / "contract.py"]
+    codes = {code for path in hinge for code in re.findall(r'"(DT\d{3})"', path.read_text())}
+    assert "DT108" in codes
+    assert codes <= {rule.CODE for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=named)

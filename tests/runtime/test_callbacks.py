@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
 
 from dream_trainer.callbacks import (
@@ -18,6 +21,7 @@ from dream_trainer.callbacks import (
 )
 from dream_trainer.callbacks.callback import EVENTS, Events
 from dream_trainer.callbacks.logger import describe
+from dream_trainer.checks.alone import FirstCallAlone
 from dream_trainer.configs import DeviceParameters, LoggingParameters, RunError
 from tests.runtime.tiny import Batch, TinyTrainer, batches, config, joined, set_up
 
@@ -91,9 +95,16 @@ class TestEvents:
             "optimizer_zero_grad",
         ]
         expected = {f"{when}_{what}" for when in ("pre", "post") for what in pairs}
-        others = {"pre_launch", "on_boundary", "on_interrupt", "train_context", "validation_context"}
+        others = {
+            "pre_launch",
+            "on_boundary",
+            "on_interrupt",
+            "train_context",
+            "validation_context",
+        }
         assert set(EVENTS) == expected | others
-        assert set(EVENTS) == {name for name in vars(Callback) if name[0] != "_"} - {"logs"}
+        own = {name for name in vars(Callback) if name[0] != "_"}
+        assert set(EVENTS) == own - {"logs", "state_dict", "load_state_dict"}
 
     def test_a_whole_run(self) -> None:
         assert recorded(n_epochs=2, num_sanity_val_steps=1, val=2) == [
@@ -106,11 +117,13 @@ class TestEvents:
                 "pre_train_epoch",
                 "enter train_context",
                 *STEP,
+                "on_boundary",
                 *STEP,
                 "leave train_context",
                 "post_train_epoch",
                 *validation(2),
                 "post_epoch",
+                "on_boundary",
             ],
             "post_fit",
         ]
@@ -125,11 +138,13 @@ class TestEvents:
             *INSIDE_WINDOW,
             *STEP,
             *validation(1),
+            "on_boundary",
             *STEP,
             *validation(1),
             "leave train_context",
             "post_train_epoch",
             "post_epoch",
+            "on_boundary",
             "post_fit",
         ]
 
@@ -228,10 +243,32 @@ class TestResolution:
 
     def test_rank_zero(self) -> None:
         zero = self.Zero()
-        assert Events([zero], rank=0).pre_fit == (zero.pre_fit,)
+        (handler,) = Events([zero], rank=0).pre_fit
+        assert isinstance(handler, FirstCallAlone) and handler.handler == zero.pre_fit
         assert Events([zero], rank=1).pre_fit == ()
         steps = self.Steps()
         assert Events([zero, steps], rank=7).pre_train_step == (steps.pre_train_step,)
+
+    def test_a_collective_on_rank_zero_alone_is_refused(self, fake_world: Any) -> None:
+        class Saves(RankZeroCallback):
+            def pre_fit(self, trainer: Any) -> None:
+                dcp.save({"x": torch.ones(2)}, checkpoint_id="nowhere")
+
+        class Sums(RankZeroCallback):
+            def pre_fit(self, trainer: Any) -> None:
+                dist.all_reduce(torch.ones(2))
+
+        class Adds(RankZeroCallback):
+            def pre_fit(self, trainer: Any) -> None:
+                torch.ones(2).add_(1)
+
+        with fake_world(0, 2):
+            for callback in (Saves(), Sums()):
+                (handler,) = Events([callback], rank=0).pre_fit
+                with pytest.raises(RunError, match=r"runs on rank 0 alone, but calls c10d\."):
+                    handler(None)
+            (handler,) = Events([Adds()], rank=0).pre_fit
+            handler(None)
 
     def test_rank_zero_in_a_world(self, fake_world: Any) -> None:
         for rank in range(2):

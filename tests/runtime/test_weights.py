@@ -110,8 +110,8 @@ class TestMeshes:
         )
         assert wide == (
             f"init-from: model.layers.3.up.bias is (5,) in {folder}/wide.pt and (96,) here. "
-            "Build the model with the sizes of the source, or leave it out: "
-            'exclude=["model.layers.3.up.bias"].'
+            "Build the model with the sizes of the source, or leave it as it is: "
+            'allow_missing=["layers.*"].'
         )
         assert damaged == (
             f"{folder}/damaged/run/checkpoints/step-00000001 is damaged: __0_0.distcp is "
@@ -332,6 +332,18 @@ class TestNames:
         matched = load_weights(trainer, str(short), **options)
         assert matched == Matched(3, 4, ("model.layers.1.weight",), ("head.weight",))
 
+    def test_other_shapes(self, trainer: TinyTrainer, weights: State, tmp_path: Path) -> None:
+        torch.save(weights | {"layers.1.weight": torch.zeros(3, 2)}, tmp_path / "w.pt")
+        before = trainer.model.state_dict()["layers.1.weight"].clone()
+        assert refusal(trainer, tmp_path / "w.pt") == (
+            f"init-from: model.layers.1.weight is (3, 2) in {tmp_path}/w.pt and (2, 4) here. "
+            "Build the model with the sizes of the source, or leave it as it is: "
+            'allow_missing=["layers.*"].'
+        )
+        matched = load_weights(trainer, str(tmp_path / "w.pt"), allow_missing=["layers.1.*"])
+        assert matched == Matched(3, 4, ("model.layers.1.weight",), ())
+        assert torch.equal(trainer.model.state_dict()["layers.1.weight"], before)
+
     def test_many_missing(self, trainer: TinyTrainer, weights: State, tmp_path: Path) -> None:
         torch.save({"layers.0.bias": weights["layers.0.bias"]}, tmp_path / "w.pt")
         assert refusal(trainer, tmp_path / "w.pt") == (
@@ -444,6 +456,21 @@ class TestSeveralModels:
         )
         assert matched.filled == 4
         assert_equal(dict(trainer.model.state_dict()), weights)
+
+
+@pytest.mark.parametrize("name", ["w.pt", "w"])
+def test_a_state_of_parameters(
+    name: str, trainer: TinyTrainer, weights: State, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def parameters() -> dict[str, Any]:
+        return {"model": dict(trainer.model.named_parameters())}
+
+    monkeypatch.setattr(trainer, "model_state_dict", parameters)
+    torch.save(weights, tmp_path / "w.pt")
+    write_dcp(tmp_path / "w", under("model", weights))
+    load_weights(trainer, str(tmp_path / name))
+    assert_equal(dict(trainer.model.state_dict()), weights)
+    assert all(p.requires_grad and p.is_leaf for p in trainer.model.parameters())
 
 
 def test_a_state_of_copies(trainer: TinyTrainer, weights: State, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..checks.alone import FirstCallAlone
+
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
@@ -127,7 +129,9 @@ class Events:
 
     def _handlers(self, event: str, rank: int) -> tuple[Callable[..., Any], ...]:
         return tuple(
-            getattr(callback, event)
+            FirstCallAlone(getattr(callback, event))
+            if isinstance(callback, RankZeroCallback)
+            else getattr(callback, event)
             for callback in self.callbacks
             if getattr(type(callback), event) is not getattr(Callback, event)
             and (rank == 0 or not isinstance(callback, RankZeroCallback))

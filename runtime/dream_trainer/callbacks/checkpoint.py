@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.manifest import Manifest, folder_of, name_of
 from ..checkpoint.restore import COUNTERS
 from ..checkpoint.saving import Save, Saver, reason
+from ..checkpoint.state import model_state
 from ..checkpoint.stopping import Requests, exit_code
 from ..checkpoint.store import Store
+from ..checks.replicas import warn_of_one_rank_kept
 from ..configs import CheckpointParameters, RunError
 from .callback import Callback
 
@@ -37,7 +39,7 @@ class CheckpointCallback(Callback):
         self.epochs = self.validations = 0
         self.saved_step = -1
         self.known: dict[str, float] = {}
-        self.is_interrupted = False
+        self.is_interrupted = self.has_saved = False
 
     def post_setup(self, trainer: "DreamTrainer") -> None:
         parameters = trainer.config.checkpoint_parameters or CheckpointParameters()
@@ -107,6 +109,9 @@ class CheckpointCallback(Callback):
         if self.saver is None or trainer.global_step in (0, self.saved_step):
             return
         self._conclude(self.saver.wait())
+        if not self.has_saved and trainer.config.training_parameters.startup_checks:
+            warn_of_one_rank_kept(model_state(trainer), trainer.world)
+        self.has_saved = True
         self.epochs = self.validations = 0
         self.saved_step = trainer.global_step
         self._conclude(self.saver.save(trainer, self._manifest(trainer)))

@@ -48,6 +48,8 @@ class LoggerCallback(Callback):
             )
 
     def pre_fit(self, trainer: "DreamTrainer") -> None:
+        if trainer.start_step:
+            self._write({"event": "resume", "time": time.time(), "step": trainer.start_step})
         if trainer.world.is_rank_zero:
             print(summary(trainer), flush=True)
 

@@ -39,7 +39,9 @@ class ProgressBar(RankZeroCallback):
             TimeRemainingColumn(),
             transient=True,
         )
-        self.task = self.bar.add_task("training", total=trainer.expected_steps)
+        self.task = self.bar.add_task(
+            "training", total=trainer.expected_steps, completed=trainer.start_step
+        )
         self.bar.start()
 
     def post_train_step(

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.tensor import DTensor
 
 from ..configs import CheckpointParameters, RunError
 from ..materialize import shortened
@@ -131,6 +133,7 @@ def load(trainer: "DreamTrainer", checkpoint: Checkpoint) -> None:
     for counter in COUNTERS:
         setattr(trainer, counter, manifest.progress[counter])
     trainer.start_step = trainer.global_step
+    trainer.logged |= manifest.metrics
     rank_state = template[own]
     notes += continue_data(trainer, rank_state["position"], manifest, shared["batch_size"])
     notes += continue_randomness(trainer, rank_state["random"], same_mesh)
@@ -195,18 +198,20 @@ def _callback_template(
         held = [key for key in metadata.state_dict_metadata if key.startswith(prefix)]
         if held:
             found[name] = {
-                key: own.get(key.removeprefix(prefix), _room(key, metadata)) for key in held
+                key: _room(own.get(key.removeprefix(prefix)), metadata.state_dict_metadata[key])
+                for key in held
             }
         elif own:
             notes.append(f"{name} is not in the checkpoint: it begins anew")
     return found, notes
 
 
-def _room(key: str, metadata: Metadata) -> Any:
-    """Memory for a whole tensor; None for what is no tensor."""
-    held = metadata.state_dict_metadata[key]
+def _room(own: Any, held: Any) -> Any:
+    """What is read into: the callback's own value, or else memory for the whole tensor."""
     if not isinstance(held, TensorStorageMetadata):
-        return None
+        return own
+    if isinstance(own, DTensor) or (isinstance(own, Tensor) and own.shape == held.size):
+        return own
     return torch.empty(held.size, dtype=held.properties.dtype)
 
 

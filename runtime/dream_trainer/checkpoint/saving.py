@@ -54,6 +54,9 @@ class Saver:
         self.is_broken = False
         """Whether the ranks lost each other in a save: they then need another group."""
 
+        self.pruning: threading.Thread | None = None
+        """Removes old checkpoints, which can take long, beside training."""
+
         self.group = self._new_group()
         is_cuda = world.device.type == "cuda"
         self.stager = DefaultStager(
@@ -106,6 +109,7 @@ class Saver:
         return save is not None and save.thread is not None and not save.thread.is_alive()
 
     def close(self) -> None:
+        self._join_pruning()
         self.stager.close()
 
     def _mend_group(self) -> None:
@@ -145,13 +149,18 @@ class Saver:
                     process_group=self.group,
                 )
             if self.world.is_rank_zero:
-                self._prune()
+                self._join_pruning()
+                self.pruning = _daemon(self._prune)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             save.error = error
             self.is_broken = not isinstance(error, CheckpointException)
         save.seconds = time.perf_counter() - save.began
+
+    def _join_pruning(self) -> None:
+        if self.pruning is not None:
+            self.pruning.join()
 
     def _prune(self) -> None:
         """Remove what is not among the best. It is not worth ending a run that it fails."""

@@ -147,14 +147,14 @@ def _memory(key: str, parameter: Tensor, metadata: Metadata) -> Any:
     if not isinstance(saved, TensorStorageMetadata):
         return None
     if saved.size == parameter.shape:
-        return torch.zeros_like(parameter, dtype=saved.properties.dtype, requires_grad=False)
+        return torch.empty_like(parameter, dtype=saved.properties.dtype, requires_grad=False)
     if isinstance(parameter, DTensor) and saved.size.numel() > 1:
         raise RunError(
             f"{key} has shape {tuple(saved.size)} for a sharded parameter of shape "
             f"{tuple(parameter.shape)}: how to share it out is not known. Start anew with "
             "init_from."
         )
-    return torch.zeros(saved.size, dtype=saved.properties.dtype, device=parameter.device)
+    return torch.empty(saved.size, dtype=saved.properties.dtype, device=parameter.device)
 
 
 def load_optimizers(

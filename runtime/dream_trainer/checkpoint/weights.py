@@ -128,8 +128,9 @@ def load_weights(
     `source` is what `open_weights` takes. Names in safetensors go through the trainer's
     `hugging_face_layout`; the rest of the naming is that of `Selection`. Dtypes are converted.
     Raises `RunError`, the same on every rank, for a tensor of the models that the source lacks
-    or the other way round, unless a pattern allows it; for another shape; for what cannot be
-    read. `purpose` begins the messages; `monitor` and `mode` choose among a run's checkpoints.
+    or holds in another shape, or the other way round, unless a pattern allows it; and for what
+    cannot be read. `purpose` begins the messages; `monitor` and `mode` choose among a run's
+    checkpoints.
     """
     world = trainer.world
     roots = tuple(trainer.named_models())
@@ -144,8 +145,8 @@ def load_weights(
         own_names = {name: key for key, name in layout[0].items()} if layout else {}
         match = Match(source, purpose, selection, own_names)
         routes, unexpected = match.routes(list(weights.shapes), shapes)
+        routes = match.of_equal_shape(routes, weights.shapes, shapes, allow_missing)
         matched = match.judge(routes, unexpected, shapes, allow_missing, allow_unexpected)
-        match.raise_on_other_shapes(routes, weights.shapes, shapes)
         return weights, routes, matched
 
     weights, routes, matched = together(world, prepare, f"{purpose} cannot read {source}")
@@ -230,16 +231,25 @@ class Match:
         found = sorted({f"{first}.*" if dot else first for first, dot, _ in rests})
         return json.dumps(found if len(found) <= MOST_PATTERNS else ["*"])
 
-    def raise_on_other_shapes(
-        self, routes: Mapping[str, str], theirs: Mapping[str, Any], ours: Mapping[str, Any]
-    ) -> None:
-        for name, key in routes.items():
-            if theirs[name] != ours[key]:
-                raise RunError(
-                    f"{self.purpose}: {key} is {tuple(theirs[name])} in {self.source} and "
-                    f"{tuple(ours[key])} here. Build the model with the sizes of the source, or "
-                    f'leave it out: exclude=["{self.selection.origin(key)}"].'
-                )
+    def of_equal_shape(
+        self,
+        routes: Mapping[str, str],
+        theirs: Mapping[str, Any],
+        ours: Mapping[str, Any],
+        allow_missing: Sequence[str],
+    ) -> dict[str, str]:
+        """`routes` without those between other shapes; raises unless each of these may miss."""
+        other = {name: key for name, key in routes.items() if theirs[name] != ours[key]}
+        wrong = [n for n, key in other.items() if not self.selection.matches(key, allow_missing)]
+        if wrong:
+            key = other[wrong[0]]
+            more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
+            raise RunError(
+                f"{self.purpose}: {key} is {tuple(theirs[wrong[0]])} in {self.source} and "
+                f"{tuple(ours[key])} here{more}. Build the model with the sizes of the source, or "
+                f"leave it as it is: allow_missing={self._patterns([other[n] for n in wrong])}."
+            )
+        return {name: key for name, key in routes.items() if name not in other}
 
 
 def live_tensors(trainer: "BaseTrainer", selection: Selection) -> dict[str, Tensor]:

@@ -1,7 +1,8 @@
 """What ranks hold alike has to be alike."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,27 @@ def raise_unless_replicas_agree(models: NamedParts, world: World) -> None:
             raise RunError(
                 f"{axis} replicas disagree on {shortened(differing)} after init_weights. "
                 "Do not fold the rank into a seed there: the runtime seeds it."
+            )
+
+
+def warn_of_one_rank_kept(state: Mapping[str, Any], world: World) -> None:
+    """Warn of tensors that differ between ranks under one key of `state`, a checkpoint's.
+
+    All ranks take part.
+    """
+    for axis, group in groups(world).items():
+        plain = [
+            (name, tensor)
+            for name, tensor in state.items()
+            if isinstance(tensor, Tensor) and is_replicated(tensor, group)
+        ]
+        spans = extremes([fingerprint(tensor) for _, tensor in plain], group)
+        differing = [n for (n, _), (low, high) in zip(plain, spans, strict=True) if low != high]
+        if differing:
+            warn(
+                world,
+                f"{shortened(differing)} differ between {axis} ranks, but have one key each in a "
+                "checkpoint, which keeps the values of one rank.",
             )
 
 

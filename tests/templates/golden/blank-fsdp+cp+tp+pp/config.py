@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dream_trainer import DreamTrainerConfig
-from dream_trainer.configs import DeviceParameters, TrainingParameters
+from dream_trainer.configs import CheckpointParameters, DeviceParameters, TrainingParameters
 
 
 @dataclass(kw_only=True)
@@ -42,6 +42,9 @@ def fsdp_cp_tp_pp_config() -> Config:
             compile_model=False,
         ),
         training_parameters=TrainingParameters(n_epochs=2),
+        checkpoint_parameters=CheckpointParameters(
+            checkpoint_every_n_train_epochs=1, monitor="val/loss", resume_mode="min"
+        ),
     )
 
 
@@ -52,4 +55,7 @@ def single_config() -> Config:
             param_dtype="float32", compile_model=False
         ),
         training_parameters=TrainingParameters(n_epochs=2),
+        checkpoint_parameters=CheckpointParameters(
+            checkpoint_every_n_train_epochs=1, monitor="val/loss", resume_mode="min"
+        ),
     )

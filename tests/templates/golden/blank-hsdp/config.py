@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dream_trainer import DreamTrainerConfig
-from dream_trainer.configs import DeviceParameters, TrainingParameters
+from dream_trainer.configs import CheckpointParameters, DeviceParameters, TrainingParameters
 
 
 @dataclass(kw_only=True)
@@ -33,6 +33,9 @@ def hsdp_config() -> Config:
             dp_shard=2, param_dtype="bfloat16", compile_model=False
         ),
         training_parameters=TrainingParameters(n_epochs=2),
+        checkpoint_parameters=CheckpointParameters(
+            checkpoint_every_n_train_epochs=1, monitor="val/loss", resume_mode="min"
+        ),
     )
 
 
@@ -43,4 +46,7 @@ def single_config() -> Config:
             param_dtype="float32", compile_model=False
         ),
         training_parameters=TrainingParameters(n_epochs=2),
+        checkpoint_parameters=CheckpointParameters(
+            checkpoint_every_n_train_epochs=1, monitor="val/loss", resume_mode="min"
+        ),
     )

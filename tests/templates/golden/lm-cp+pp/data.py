@@ -59,6 +59,9 @@ class TextBatches:
     batch is short. Raises `ValueError` where the text is too short for that.
     """
 
+    global_position = True
+    """The state counts the windows of all ranks: another number of them can go on."""
+
     def __init__(
         self,
         text: Tensor,
@@ -88,7 +91,7 @@ class TextBatches:
         self.stop = len(self.windows) - (self.global_size - 1 if drop_last else rank)
 
     def __len__(self) -> int:
-        """Batches of this rank until the epoch ends."""
+        """Batches of this rank until the epoch ends, from where it begins."""
         return len(range(self.resume_at, self.stop, self.global_size))
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
@@ -115,7 +118,7 @@ class TextBatches:
             self.position = self.resume_at = 0
 
     def state_dict(self) -> dict[str, int]:
-        """Where the run is, in windows of all ranks: another number of them can go on."""
+        """Where the run is, in windows of all ranks."""
         return {"epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dream_trainer import DreamTrainerConfig
-from dream_trainer.configs import DeviceParameters, TrainingParameters
+from dream_trainer.configs import CheckpointParameters, DeviceParameters, TrainingParameters
 
 
 @dataclass(kw_only=True)
@@ -118,5 +118,8 @@ def single_config() -> Config:
         ),
         training_parameters=TrainingParameters(
             max_steps=200, val_every_n_steps=50, gradient_clip_val=1.0
+        ),
+        checkpoint_parameters=CheckpointParameters(
+            checkpoint_every_n_steps=50, monitor="val/loss", resume_mode="min"
         ),
     )

@@ -1,0 +1,371 @@
+"""Kill a run, resume it, and hold its log against that of a run nobody touched.
+
+Runs are forked from a server that has imported everything already, so that a run begins at
+once; `killed_run` is what each process of one executes.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from dream_scaffold.project.options import Options
+from dream_scaffold.project.render import render_project
+from dream_trainer.checkpoint.manifest import Checkpoint, checkpoints, folder_of, unfinished
+from dream_trainer.checkpoint.store import Store
+from tests.conftest import LAUNCHER_VARIABLES, child_environment
+from tests.runtime.killed_run import KEPT, OF_A_RESUME, Case, Trap, environment
+
+LIMIT = 120
+"""Seconds after which a run of a few seconds hangs."""
+
+STOPPED = 75
+DIED = -signal.SIGKILL
+
+Log = dict[tuple[int, str], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """When and how a run is killed; at a trap, or a part of its usual life after its start."""
+
+    case: Case
+    trap: Trap | None = None
+    at: float = 0.0
+    number: int = signal.SIGKILL
+    spares: bool = False
+    """Whether one rank only is killed; the others must notice by themselves."""
+
+    rank: int = 0
+    """The rank that is killed at `at`, where others are spared."""
+
+    times: int = 1
+    """How often, before the run may end."""
+
+    @property
+    def kind(self) -> str:
+        return self.trap.point if self.trap else signal.Signals(self.number).name.lower()
+
+
+@dataclass
+class Verdict:
+    """What became of a run that was killed and resumed."""
+
+    moment: Moment
+    problems: list[str] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    """Logged steps after the newest checkpoint, at each kill."""
+
+    hits: int = 0
+    """Kills that found the run alive."""
+
+    seconds: float = 0.0
+
+
+@dataclass
+class Ended:
+    """How the processes of a run ended."""
+
+    codes: list[int | None]
+    output: str
+    hung: bool
+
+
+class Run:
+    """The processes of one attempt of a run, in `folder`."""
+
+    def __init__(
+        self, case: Case, folder: Path, *arguments: str, traps: tuple[Trap, ...] = ()
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.files = [folder / f"output-{rank}.txt" for rank in range(case.ranks)]
+        port = free_port()
+        context = multiprocessing.get_context("forkserver")
+        self.processes: list[ForkServerProcess] = []
+        for rank, file in enumerate(self.files):
+            variables = environment(case, traps)
+            if case.ranks > 1:
+                variables |= _rank_variables(rank, case.ranks, port)
+            process = context.Process(target=_work, args=(folder, variables, arguments, file))
+            process.start()
+            self.processes.append(process)
+
+    def kill(self, ranks: list[int], number: int) -> bool:
+        """Whether one of them was there to be killed."""
+        alive = [self.processes[rank] for rank in ranks if self.processes[rank].is_alive()]
+        for process in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid or 0, number)
+        return bool(alive)
+
+    def wait(self, limit: float = LIMIT) -> Ended:
+        """Until all have ended; what hangs is killed, and told."""
+        until = time.monotonic() + limit
+        for process in self.processes:
+            process.join(max(0.0, until - time.monotonic()))
+        hung = self.kill(list(range(len(self.processes))), signal.SIGKILL)
+        for process in self.processes:
+            process.join()
+        codes = [process.exitcode for process in self.processes]
+        output = "".join(f.read_text() if f.exists() else "" for f in self.files)
+        return Ended(codes, output, hung)
+
+    def wait_for_first(self, limit: float = LIMIT) -> None:
+        """Until one process has ended."""
+        until = time.monotonic() + limit
+        while all(process.is_alive() for process in self.processes):
+            if time.monotonic() > until:
+                return
+            time.sleep(0.002)
+
+
+def _work(
+    folder: Path, variables: Mapping[str, str], arguments: tuple[str, ...], file: Path
+) -> None:
+    """What a forked process does."""
+    os.chdir(folder)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.environ.update(variables)
+    sys.argv = ["train.py", *arguments]
+    from tests.runtime import killed_run
+
+    killed_run.main()
+
+
+def _rank_variables(rank: int, ranks: int, port: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def fork_server() -> Iterator[None]:
+    """Where `Run` forks from; it has the environment of a child, and every import behind it."""
+    before = dict(os.environ)
+    for name in LAUNCHER_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(child_environment())
+    multiprocessing.set_forkserver_preload(["tests.runtime.killed_run"])
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    try:
+        first = multiprocessing.get_context("forkserver").Process(target=time.time)
+        first.start()  # Answers once everything is imported.
+        first.join()
+        yield
+    finally:
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+class Bench:
+    """Runs cases below `root`, each against one reference of its values."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.references: dict[Case, tuple[Log, float]] = {}
+        self.count = 0
+
+    def folder(self) -> Path:
+        self.count += 1
+        return self.root / f"run-{self.count}"
+
+    def project(self) -> str:
+        """A generated `lm` project."""
+        path = self.root / "project"
+        if not path.exists():
+            render_project(Options(name="lm", recipe="lm", parallel="fsdp"), path)
+        return str(path)
+
+    def with_project(self, case: Case) -> Case:
+        return replace(case, project=self.project()) if case.loader == "text" else case
+
+    def reference(self, case: Case) -> tuple[Log, float]:
+        """Log and seconds of a run that is neither saved nor killed."""
+        key = replace(case, behind=False, every=1, name="run")
+        if key not in self.references:
+            folder = self.folder()
+            began = time.monotonic()
+            ended = Run(key, folder, "--no-ckpt").wait()
+            if any(ended.codes):
+                raise RuntimeError(f"{case} fails by itself: {ended.codes}\n{ended.output}")
+            log, problems = read_log(folder)
+            if problems or {step for step, _ in log} != set(range(1, case.steps + 1)):
+                raise RuntimeError(f"{case} logs {sorted(log)}: {problems}")
+            self.references[key] = (log, time.monotonic() - began)
+        return self.references[key]
+
+    def judge(self, moment: Moment) -> Verdict:
+        """Kill a run as `moment` says, resume it to its end, and look at everything."""
+        case = self.with_project(moment.case)
+        log, life = self.reference(case)
+        verdict, folder = Verdict(moment), self.folder()
+        began = time.monotonic()
+        for attempt in range(moment.times):
+            _kill_once(replace(moment, case=case), folder, attempt, life, verdict)
+            verdict.lost.append(_lost(folder, case, verdict))
+        _finish(case, folder, verdict)
+        verdict.problems += differences(folder, log)
+        verdict.problems += left_over(folder)
+        verdict.seconds = time.monotonic() - began
+        return verdict
+
+
+def _kill_once(moment: Moment, folder: Path, attempt: int, life: float, verdict: Verdict) -> None:
+    case, trap = moment.case, moment.trap
+    everyone = list(range(case.ranks))
+    if trap is not None and trap.point in OF_A_RESUME:
+        # Something to clean and to load, before what this is about.
+        earlier = replace(trap, point="rename", count=3, rank=0)
+        _watch(Run(case, folder, *resumption(folder), traps=(earlier,)), moment, [0], verdict)
+    run = Run(case, folder, *resumption(folder), traps=(trap,) if trap else ())
+    if trap is not None:
+        _watch(run, moment, [trap.rank], verdict)
+        return
+    # Every attempt has a part of its own of the time that is left.
+    time.sleep(life * moment.at / (attempt + 1))
+    victims = [moment.rank] if moment.spares else everyone
+    verdict.hits += run.kill(victims, moment.number)
+    _look_at(run.wait(), moment, victims, verdict, folder)
+
+
+def _watch(run: Run, moment: Moment, victims: list[int], verdict: Verdict) -> None:
+    """Wait for the trap; where no rank is spared, the others go with the one in it."""
+    if not moment.spares:
+        run.wait_for_first()
+        run.kill(list(range(moment.case.ranks)), signal.SIGKILL)
+    ended = run.wait()
+    was_hit = ended.codes[victims[0]] == DIED
+    verdict.hits += was_hit
+    if not was_hit:
+        verdict.problems.append(f"the trap did not spring: {ended.codes}\n{ended.output}")
+    _look_at(ended, moment, victims, verdict, None)
+
+
+def _look_at(
+    ended: Ended, moment: Moment, victims: list[int], verdict: Verdict, folder: Path | None
+) -> None:
+    """Nobody hangs or shows a traceback; who was asked to stop did so in order."""
+    told = f"{ended.codes}\n{ended.output}"
+    if ended.hung:
+        verdict.problems.append(f"hung: {told}")
+    if "Traceback" in ended.output:
+        verdict.problems.append(f"a traceback: {told}")
+    if moment.number == signal.SIGKILL or folder is None:
+        return
+    # Before it listens and after its end a process dies of the signal: nothing is lost then.
+    steps = logged_steps(folder)
+    if 0 < steps < moment.case.steps and set(ended.codes) != {STOPPED}:
+        verdict.problems.append(f"did not stop in order: {told}")
+
+
+def _lost(folder: Path, case: Case, verdict: Verdict) -> int:
+    """Logged steps after the newest checkpoint; every checkpoint must verify."""
+    found = published(folder)
+    verdict.problems += [problem for checkpoint in found for problem in checkpoint.problems()]
+    newest = found[0].manifest.step if found else 0
+    lost = max(0, logged_steps(folder) - newest)
+    # A save behind training has until the next one is due.
+    most = 0 if verdict.moment.number == signal.SIGTERM else case.every * (1 + case.behind)
+    if lost > most:
+        verdict.problems.append(f"{lost} steps lost, {most} at most may be")
+    return lost
+
+
+def _finish(case: Case, folder: Path, verdict: Verdict) -> None:
+    newest = [checkpoint.manifest.step for checkpoint in published(folder)][:1]
+    ended = Run(case, folder, *resumption(folder)).wait()
+    told = f"{ended.codes}\n{ended.output}"
+    if ended.hung or any(ended.codes):
+        verdict.problems.append(f"the resumed run failed: {told}")
+    if newest and f"resume: step {newest[0]} from" not in ended.output:
+        verdict.problems.append(f"did not resume from step {newest[0]}: {told}")
+    if "skipped" in ended.output or "could not" in ended.output:
+        verdict.problems.append(f"a checkpoint was not taken: {told}")
+
+
+def resumption(folder: Path) -> tuple[str, ...]:
+    """How the run in `folder` is told to go on; before its first checkpoint it starts again."""
+    if published(folder):
+        return ("--resume", "run")
+    return ("--set", "checkpoint_parameters.auto_resume=always")
+
+
+def store_of(folder: Path, name: str = "run") -> Store:
+    return Store(folder_of(str(folder / "runs"), name))
+
+
+def published(folder: Path, name: str = "run") -> list[Checkpoint]:
+    """The finished checkpoints, the newest first."""
+    return checkpoints(store_of(folder, name))
+
+
+def logged_steps(folder: Path) -> int:
+    return max((step for step, _ in read_log(folder)[0]), default=0)
+
+
+def read_log(folder: Path, name: str = "run") -> tuple[Log, list[str]]:
+    """(step, "train" or "val") -> values without times; and what contradicts itself."""
+    log: Log = {}
+    problems = []
+    path = folder / "runs" / name / "log.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            problems.append(f"torn line: {line[:80]}")
+            continue
+        if "event" in record:
+            continue
+        values = {k: v for k, v in record.items() if k != "time" and not k.startswith("perf/")}
+        key = (record["step"], "val" if "val/loss" in record else "train")
+        if log.setdefault(key, values) != values:
+            problems.append(f"{key}: {values} after {log[key]}")
+    return log, problems
+
+
+def differences(folder: Path, reference: Log, name: str = "run") -> list[str]:
+    """Where the log of a run says anything else than `reference`, bit for bit."""
+    log, problems = read_log(folder, name)
+    for key in sorted(log.keys() | reference.keys()):
+        if log.get(key) != reference.get(key):
+            problems.append(f"{key}: {log.get(key)} instead of {reference.get(key)}")
+    return problems
+
+
+def left_over(folder: Path, name: str = "run") -> list[str]:
+    """What must not lie beside the checkpoints once a run is over."""
+    store = store_of(folder, name)
+    found = published(folder, name)
+    problems = [f"{item} is left over" for item in unfinished(store)]
+    names = {checkpoint.name for checkpoint in found}
+    problems += [f"{item} is left over" for item in store.folders() if item not in names]
+    problems += [problem for checkpoint in found for problem in checkpoint.problems()]
+    if not 0 < len(found) <= KEPT + 1:
+        problems.append(f"{len(found)} checkpoints are kept")
+    return sorted(set(problems))
