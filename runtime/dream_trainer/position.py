@@ -35,8 +35,8 @@ class Position:
 class Reader:
     """Reads a training loader and knows where it is; begins at `position`.
 
-    A loader with `state_dict` and `load_state_dict` goes on from its state; any other one is
-    read again up to the position, with the random streams that it had, which gives the same
+    A loader with `state_dict` and `load_state_dict` goes on from its state; one without, or
+    whose state is of no use to other ranks, is read again up to the position, with the random streams that it had, which gives the same
     batches. `keeps` says whether a position will be asked for at all.
     """
 
@@ -51,6 +51,7 @@ class Reader:
         self.is_stateful = hasattr(self.loader, "state_dict") and hasattr(
             self.loader, "load_state_dict"
         )
+        self.has_state = self.is_stateful and self.position.loader is not None
         self.generators = generators(self.loader)
         self.start = self.position.start
         self.given = self.position.batches
@@ -64,7 +65,7 @@ class Reader:
         total = length(self.loader)
         if not self.given:
             return total
-        if self.is_stateful:
+        if self.has_state:
             self.loader.load_state_dict(self.position.loader)
             left = length(self.loader)
             if left != total:  # Its len() counts what is left.
@@ -77,10 +78,11 @@ class Reader:
             self.batches = iter(self.loader)
             return self
         now = self._streams()
-        if not self.is_stateful and self.start is not None:
+        if not self.has_state:
+            self.start = self.start or now
             self.start.restore(generators=self.generators)
         self.batches = iter(self.loader)
-        if not self.is_stateful:
+        if not self.has_state:
             self._read_past(self.given)
         if self.replayed:
             self.afterwards = now
@@ -113,7 +115,8 @@ class Reader:
         if self.is_stateful:
             state = self.given_state if self.pending else self.loader.state_dict()
         ahead = tuple(before for before, _ in self.pending)
-        return Position(self.given, state, None if self.is_stateful else self.start, ahead)
+        start = None if self.is_stateful else self.start
+        return Position(self.given, state, start, ahead, self.position.is_counted)
 
     def _read_past(self, count: int) -> None:
         for index in range(count):

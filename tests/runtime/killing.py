@@ -5,7 +5,6 @@ once; `killed_run` is what each process of one executes.
 """
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
@@ -17,22 +16,19 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 from dream_scaffold.project.options import Options
 from dream_scaffold.project.render import render_project
-from dream_trainer.checkpoint.manifest import Checkpoint, checkpoints, folder_of, unfinished
-from dream_trainer.checkpoint.store import Store
 from tests.conftest import LAUNCHER_VARIABLES, child_environment
-from tests.runtime.killed_run import KEPT, OF_A_RESUME, Case, Trap, environment
+from tests.runtime.killed_run import Case, environment
+from tests.runtime.remains import Log, differences, left_over, logged_steps, published, read_log
+from tests.runtime.traps import OF_A_RESUME, Trap
 
 LIMIT = 120
 """Seconds after which a run of a few seconds hangs."""
 
 STOPPED = 75
 DIED = -signal.SIGKILL
-
-Log = dict[tuple[int, str], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +81,12 @@ class Run:
     """The processes of one attempt of a run, in `folder`."""
 
     def __init__(
-        self, case: Case, folder: Path, *arguments: str, traps: tuple[Trap, ...] = ()
+        self,
+        case: Case,
+        folder: Path,
+        *arguments: str,
+        traps: tuple[Trap, ...] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.files = [folder / f"output-{rank}.txt" for rank in range(case.ranks)]
@@ -93,10 +94,10 @@ class Run:
         context = multiprocessing.get_context("forkserver")
         self.processes: list[ForkServerProcess] = []
         for rank, file in enumerate(self.files):
-            variables = environment(case, traps)
+            own = environment(case, traps) | dict(variables or {})
             if case.ranks > 1:
-                variables |= _rank_variables(rank, case.ranks, port)
-            process = context.Process(target=_work, args=(folder, variables, arguments, file))
+                own |= _rank_variables(rank, case.ranks, port)
+            process = context.Process(target=_work, args=(folder, own, arguments, file))
             process.start()
             self.processes.append(process)
 
@@ -314,58 +315,3 @@ def resumption(folder: Path) -> tuple[str, ...]:
     if published(folder):
         return ("--resume", "run")
     return ("--set", "checkpoint_parameters.auto_resume=always")
-
-
-def store_of(folder: Path, name: str = "run") -> Store:
-    return Store(folder_of(str(folder / "runs"), name))
-
-
-def published(folder: Path, name: str = "run") -> list[Checkpoint]:
-    """The finished checkpoints, the newest first."""
-    return checkpoints(store_of(folder, name))
-
-
-def logged_steps(folder: Path) -> int:
-    return max((step for step, _ in read_log(folder)[0]), default=0)
-
-
-def read_log(folder: Path, name: str = "run") -> tuple[Log, list[str]]:
-    """(step, "train" or "val") -> values without times; and what contradicts itself."""
-    log: Log = {}
-    problems = []
-    path = folder / "runs" / name / "log.jsonl"
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            problems.append(f"torn line: {line[:80]}")
-            continue
-        if "event" in record:
-            continue
-        values = {k: v for k, v in record.items() if k != "time" and not k.startswith("perf/")}
-        key = (record["step"], "val" if "val/loss" in record else "train")
-        if log.setdefault(key, values) != values:
-            problems.append(f"{key}: {values} after {log[key]}")
-    return log, problems
-
-
-def differences(folder: Path, reference: Log, name: str = "run") -> list[str]:
-    """Where the log of a run says anything else than `reference`, bit for bit."""
-    log, problems = read_log(folder, name)
-    for key in sorted(log.keys() | reference.keys()):
-        if log.get(key) != reference.get(key):
-            problems.append(f"{key}: {log.get(key)} instead of {reference.get(key)}")
-    return problems
-
-
-def left_over(folder: Path, name: str = "run") -> list[str]:
-    """What must not lie beside the checkpoints once a run is over."""
-    store = store_of(folder, name)
-    found = published(folder, name)
-    problems = [f"{item} is left over" for item in unfinished(store)]
-    names = {checkpoint.name for checkpoint in found}
-    problems += [f"{item} is left over" for item in store.folders() if item not in names]
-    problems += [problem for checkpoint in found for problem in checkpoint.problems()]
-    if not 0 < len(found) <= KEPT + 1:
-        problems.append(f"{len(found)} checkpoints are kept")
-    return sorted(set(problems))

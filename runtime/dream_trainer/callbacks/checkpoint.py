@@ -94,6 +94,7 @@ class CheckpointCallback(Callback):
         if self.saver is not None:
             self.is_interrupted = True
             self._conclude(self.saver.wait(INTERRUPT_SECONDS))
+            self.saver.join_pruning(INTERRUPT_SECONDS)
 
     def _is_due(self, trainer: "DreamTrainer") -> bool:
         every = self.parameters

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LoadPartialCheckpointCallback(Callback):
-    """Fills some of the weights, after set-up, from a checkpoint or a file.
+    """Fills some of the weights, before training begins, from a checkpoint or a file.
 
     Motive: an encoder is pretrained, the rest begins anew. `load_state_dict(strict=False)`
     says nothing when it fills nothing; here every pattern has to fit something, everything
@@ -35,7 +35,7 @@ class LoadPartialCheckpointCallback(Callback):
         self.include, self.exclude, self.rename = include, exclude, rename
         self.allow_missing, self.allow_unexpected = allow_missing, allow_unexpected
 
-    def post_setup(self, trainer: "DreamTrainer") -> None:
+    def pre_fit(self, trainer: "DreamTrainer") -> None:
         if trainer.start_step:  # A run that goes on has trained them since.
             return
         matched = load_weights(

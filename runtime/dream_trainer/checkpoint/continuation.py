@@ -42,7 +42,7 @@ def continue_data(
         ]
     samples = position.batches * ranks_before * batch_size
     batches, repeated = divmod(samples, ranks * now)
-    trainer.position = Position(batches, None, position.start)
+    trainer.position = Position(batches)  # No streams: rank 0's would be everybody's.
     if not repeated:
         return []
     return [f"{repeated} samples are read again: {samples} do not fill batches of {ranks} x {now}"]

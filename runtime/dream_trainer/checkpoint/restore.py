@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from ..configs import CheckpointParameters, RunError
 from ..materialize import shortened
 from .continuation import continue_data, continue_randomness, differences
-from .manifest import Checkpoint, checkpoints, folder_of, unfinished
+from .manifest import Checkpoint, Manifest, checkpoints, folder_of, unfinished
 from .state import (
     CALLBACKS,
     OPTIMIZERS,
@@ -97,8 +97,7 @@ def _clean(store: Store, goes_on: bool) -> list[Checkpoint]:
 def verify_together(trainer: "DreamTrainer", checkpoint: Checkpoint) -> list[str]:
     """What is wrong with a checkpoint; every rank reads its share of the files."""
     world = trainer.world
-    names = sorted(checkpoint.manifest.files)[world.rank :: world.world_size]
-    own = checkpoint.wrong_sizes() or checkpoint.wrong_contents(names)
+    own = checkpoint.problems(world.rank, world.world_size)
     if world.world_size == 1:
         return own
     everyone: list[list[str]] = [[] for _ in range(world.world_size)]
@@ -111,7 +110,7 @@ def load(trainer: "DreamTrainer", checkpoint: Checkpoint) -> None:
     manifest = checkpoint.manifest
     metadata = checkpoint.store.reader(checkpoint.name).read_metadata()
     same_mesh = manifest.axes == trainer.world.axes.sizes
-    own = rank_key(trainer.world.rank if same_mesh else 0)
+    own = rank_key(_predecessor(trainer, manifest))
     template = {**model_state(trainer), **optimizer_template(trainer, metadata)}
     callbacks, news = _callback_template(trainer, metadata)
     template |= {key: value for state in callbacks.values() for key, value in state.items()}
@@ -141,6 +140,15 @@ def load(trainer: "DreamTrainer", checkpoint: Checkpoint) -> None:
     _say(trainer, f"resume: step {manifest.step} from {checkpoint.url}{mesh}")
     for note in notes:
         _say(trainer, f"resume: {note}")
+
+
+def _predecessor(trainer: "DreamTrainer", manifest: Manifest) -> int:
+    """The rank that saved what this one goes on from: of as many data ranks, its like."""
+    world, axes = trainer.world, manifest.axes
+    if axes == world.axes.sizes:
+        return world.rank
+    is_split_alike = manifest.progress["dp_size"] == world.dp_size
+    return world.dp_rank * axes["cp"] * axes["tp"] if is_split_alike else 0
 
 
 def read(checkpoint: Checkpoint, template: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ class Saver:
         return save is not None and save.thread is not None and not save.thread.is_alive()
 
     def close(self) -> None:
-        self._join_pruning()
+        self.join_pruning()
         self.stager.close()
 
     def _mend_group(self) -> None:
@@ -148,8 +148,7 @@ class Saver:
                     ),
                     process_group=self.group,
                 )
-            if self.world.is_rank_zero:
-                self._join_pruning()
+            if self.world.is_rank_zero and not (self.pruning and self.pruning.is_alive()):
                 self.pruning = _daemon(self._prune)
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -158,9 +157,9 @@ class Saver:
             self.is_broken = not isinstance(error, CheckpointException)
         save.seconds = time.perf_counter() - save.began
 
-    def _join_pruning(self) -> None:
+    def join_pruning(self, limit: float | None = None) -> None:
         if self.pruning is not None:
-            self.pruning.join()
+            self.pruning.join(limit)
 
     def _prune(self) -> None:
         """Remove what is not among the best. It is not worth ending a run that it fails."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,8 +99,7 @@ def open_weights(
 
 def verify(checkpoint: Checkpoint, rank: int = 0, ranks: int = 1) -> None:
     """Raise `RunError` unless its files are what was written; reads every `ranks`-th of them."""
-    share = list(checkpoint.manifest.files)[rank::ranks]
-    if found := checkpoint.wrong_sizes() or checkpoint.wrong_contents(share):
+    if found := checkpoint.problems(rank, ranks):
         raise RunError(f"{checkpoint.url} is damaged: {'; '.join(found)}. Use another checkpoint.")
 
 
@@ -149,7 +149,7 @@ def _safetensors(files: list[Path]) -> SlicedWeights:
 def require_safetensors(path: Path) -> Any:
     """The library, which is only needed for such files; `RunError` where it is missing."""
     try:
-        import safetensors.torch
+        import_module("safetensors.torch")
+        return import_module("safetensors")
     except ImportError:
         raise RunError(f"{path} needs safetensors. Install it: pip install safetensors.") from None
-    return safetensors

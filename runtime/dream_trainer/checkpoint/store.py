@@ -74,7 +74,8 @@ class Store:
         """Remove a folder, the file `first` before any other."""
         if first is not None and self.fs.exists(self._at(f"{folder}/{first}")):
             self.fs.rm_file(self._at(f"{folder}/{first}"))
-        self.fs.rm(self._at(folder), recursive=True)
+        if self.fs.exists(self._at(folder)):  # An object store has no empty folders.
+            self.fs.rm(self._at(folder), recursive=True)
 
     def writer(self, folder: str) -> FileSystemWriter:
         """DCP's writer into `folder`."""

@@ -44,6 +44,8 @@ class DreamTrainer(BaseTrainer):
                 parameters.init_from,
                 allow_missing=parameters.allow_missing,
                 allow_unexpected=parameters.allow_unexpected,
+                monitor=parameters.monitor,
+                mode=parameters.resume_mode,
             )
             if self.world.is_rank_zero:
                 print(f"init-from {parameters.init_from}: {matched}", flush=True)
