@@ -36,8 +36,9 @@ class Reader:
     """Reads a training loader and knows where it is; begins at `position`.
 
     A loader with `state_dict` and `load_state_dict` goes on from its state; one without, or
-    whose state is of no use to other ranks, is read again up to the position, with the random streams that it had, which gives the same
-    batches. `keeps` says whether a position will be asked for at all.
+    whose state is of no use to other ranks, is read again up to the position, with the random
+    streams that it had, which gives the same batches. `keeps` says whether a position will be
+    asked for at all.
     """
 
     loader: Any

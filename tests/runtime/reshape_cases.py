@@ -2,10 +2,10 @@
 
     torchrun reshape_cases.py CASES.json ROOT
 
-A case is {"name", "after", "stop", "loader", "rows", "dropout", "device"}: a run of two
-epochs of five steps, with so many rows per batch and rank, that begins with the checkpoints of the case `after`, and ends at step `stop`.
-Its record, ROOT/NAME.json, is {"steps": {step: {"loss", "ids"}}, "wrong": [...], "lines",
-"streams": a draw of each rank after it was restored}.
+A case is {"name", "after", "stop", "loader", "rows", "dropout", "device"}: a run of two epochs,
+with so many rows in a batch of each rank, that begins with the checkpoints of the case `after`
+and ends at step `stop`. Its record, ROOT/NAME.json, is {"steps": {step: {"loss", "ids"}},
+"wrong": [...], "lines", "streams": a draw of each rank after it was restored}.
 """
 
 import contextlib
@@ -176,7 +176,7 @@ class Recorder(Callback):
     def post_train_step(self, trainer: Any, result: Any, batch: Any, batch_idx: int) -> None:
         world = trainer.world
         ids = gathered((world.dp_rank, batch["id"].tolist()), world.world_size)
-        by_rank = {rank: own for rank, own in ids}
+        by_rank = dict(ids)
         self.record["steps"][trainer.global_step] = {
             "loss": trainer.logged["train/loss"],
             "ids": [by_rank[rank] for rank in sorted(by_rank)],

@@ -11,8 +11,9 @@ import pytest
 
 from dream_trainer.callbacks import Callback
 from dream_trainer.configs import DeviceParameters, DreamTrainerConfig, TrainingParameters
-from dream_trainer.utils import cli as cli_module
-from dream_trainer.utils.cli import cli, processes, render
+from dream_trainer.utils import entrypoint
+from dream_trainer.utils.cli import cli, render
+from dream_trainer.utils.entrypoint import processes
 from dream_trainer.utils.modifiers import MODIFIERS, register_modifier
 from dream_trainer.world import Process
 from tests.conftest import run_bounded
@@ -61,8 +62,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             """
             ran.append(config)
 
-        monkeypatch.setattr(cli_module, "accelerator_count", lambda: accelerators)
-        monkeypatch.setattr(cli_module, "launch", launched.append)
+        monkeypatch.setattr(entrypoint, "accelerator_count", lambda: accelerators)
+        monkeypatch.setattr(entrypoint, "launch", launched.append)
         monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
         monkeypatch.setenv("COLUMNS", "100")
         monkeypatch.setenv("TERM", "dumb")
@@ -406,18 +407,18 @@ class TestProcesses:
     def test_one_each(
         self, parameters: D, accelerators: int, expected: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cli_module, "accelerator_count", lambda: accelerators)
+        monkeypatch.setattr(entrypoint, "accelerator_count", lambda: accelerators)
         assert processes(Config(device_parameters=parameters)) == expected
 
     @pytest.mark.parametrize("parameters", [D.SINGLE_DEVICE(), D.FSDP(), D.DDP()])
     def test_without_accelerator_one_on_the_cpu(
         self, parameters: D, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cli_module, "accelerator_count", lambda: 0)
+        monkeypatch.setattr(entrypoint, "accelerator_count", lambda: 0)
         assert processes(Config(device_parameters=parameters)) <= 1
 
     def test_under_a_launcher_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cli_module, "accelerator_count", lambda: 8)
+        monkeypatch.setattr(entrypoint, "accelerator_count", lambda: 8)
         monkeypatch.setenv("RANK", "0")
         monkeypatch.setenv("WORLD_SIZE", "8")
         assert processes(Config(device_parameters=D.FSDP())) == 1

@@ -14,9 +14,24 @@ if TYPE_CHECKING:
 
 LATE = {
     "AsyncCheckpointCallback": "checkpoint",
+    "BenchmarkCallback": "benchmark",
     "CheckpointCallback": "checkpoint",
+    "EMACallback": "ema",
     "ExportCallback": "export",
+    "FaultToleranceCallback": "fault_tolerance",
+    "FindGraphBreaksCallback": "graph_breaks",
+    "Fp8Quantization": "fp8",
+    "GarbageCollectionCallback": "garbage_collection",
+    "LRLoggerCallback": "lr_logger",
     "LoadPartialCheckpointCallback": "load_partial_checkpoint",
+    "MediaLoggerCallback": "media_logger",
+    "MetricLoggerCallback": "metric_logger",
+    "ModelSummary": "model_summary",
+    "ModelWatchCallback": "model_watch",
+    "OptimizeFSDP": "optimize_fsdp",
+    "ProfileCallback": "profiler",
+    "TrainerSummary": "trainer_summary",
+    "WeightTransferCallback": "weight_transfer",
 }
 """Imported when they are used, for what they import in turn."""
 

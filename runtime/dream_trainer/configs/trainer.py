@@ -37,7 +37,10 @@ class BaseTrainerConfig(AbstractTrainerConfig):
     )
     training_parameters: TrainingParameters = field(default_factory=TrainingParameters)
     callbacks: "Sequence[Callback] | None" = None
-    """None: `ProgressBar` and `LoggerCallback`."""
+    """None: `ProgressBar`, `LoggerCallback` and, with `checkpoint_parameters`, theirs."""
+
+    extra_callbacks: "Sequence[Callback]" = ()
+    """Besides `callbacks`, or what None stands for: commands like `benchmark` add theirs here."""
 
 
 @dataclass(kw_only=True)

@@ -103,6 +103,7 @@ def adapted(config: BaseTrainerConfig, report: Report) -> BaseTrainerConfig:
             training, gradient_accumulation_steps=1, startup_checks=True
         ),
         callbacks=(),
+        extra_callbacks=(),
     )
 
 

@@ -141,9 +141,9 @@ class BaseTrainer(AbstractTrainer):
 
     def fit(self) -> None:
         """Set up, then train to the end. All ranks take part."""
-        self.callbacks = CallbackCollection(
-            self.default_callbacks() if self.config.callbacks is None else self.config.callbacks
-        )
+        own = self.config.callbacks
+        chosen = self.default_callbacks() if own is None else own
+        self.callbacks = CallbackCollection([*chosen, *self.config.extra_callbacks])
         self.events = Events((), rank=0)
         try:
             lifecycle.set_up(self)

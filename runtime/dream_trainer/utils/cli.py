@@ -4,7 +4,6 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +11,10 @@ import typer
 
 from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
 from ..configs.errors import place_of
-from ..world import Process, accelerator_count
+from ..world import Process
 from . import checkpoint_commands  # noqa: F401  # Registers its commands.
 from .commands import COMMANDS, Command
-from .entrypoint import StartError, end_with, guarded, launch
+from .entrypoint import StartError, end_with, processes, train
 from .modifiers import MODIFIERS
 from .overrides import override
 
@@ -64,12 +63,7 @@ def _training(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
         if show:
             typer.echo(f"{render(config)}\nmesh: {describe_mesh(config)}")
             return
-        for callback in config.callbacks or ():
-            callback.pre_launch(config)
-        if (count := processes(config)) > 1:
-            launch(count)
-        else:
-            guarded(main)(config)
+        train(main, config)
 
     show = typer.Option("--cfg", help="Print the configuration and exit.")
     own = [_parameter("context", typer.Context), _parameter("show", Annotated[bool, show], False)]
@@ -136,15 +130,6 @@ def resolve(choices: Mapping[str, Choice], options: Mapping[str, Any]) -> BaseTr
     for assignment in options.get("set") or ():
         config = override(config, assignment)
     return config
-
-
-def processes(config: BaseTrainerConfig) -> int:
-    """How many processes to launch here: one under a launcher or for a single device."""
-    if Process.from_environment().launched:
-        return 1
-    degrees = config.device_parameters.degrees.values()
-    fixed = prod(degree for degree in degrees if isinstance(degree, int))
-    return 1 if fixed == 1 and "auto" not in degrees else accelerator_count()
 
 
 def describe_mesh(config: BaseTrainerConfig) -> str:

@@ -7,11 +7,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import NoReturn, ParamSpec, TypeVar
+from math import prod
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
-from ..configs import ConfigError, RunError, Stopped
+from ..configs import BaseTrainerConfig, ConfigError, RunError, Stopped
 from ..lifecycle import HookError
 from ..world import Process, accelerator_count
 
@@ -47,6 +48,25 @@ def entrypoint(main: Callable[P, R]) -> Callable[P, R | None]:
         return guarded(main)(*args, **kwargs)
 
     return run
+
+
+def train(main: Callable[[Any], object], config: BaseTrainerConfig) -> None:
+    """Run `main(config)` on the devices that the configuration asks for."""
+    for callback in (*(config.callbacks or ()), *config.extra_callbacks):
+        callback.pre_launch(config)
+    if (count := processes(config)) > 1:
+        launch(count)
+    else:
+        guarded(main)(config)
+
+
+def processes(config: BaseTrainerConfig) -> int:
+    """How many processes to launch here: one under a launcher or for a single device."""
+    if Process.from_environment().launched:
+        return 1
+    degrees = config.device_parameters.degrees.values()
+    fixed = prod(degree for degree in degrees if isinstance(degree, int))
+    return 1 if fixed == 1 and "auto" not in degrees else accelerator_count()
 
 
 def launch(processes: int) -> None:
