@@ -15,14 +15,15 @@ from torch import nn
 from .callbacks.callback import Events
 from .checks import start_up
 from .checks.replicas import raise_unless_replicas_agree
-from .configs import RunError
+from .configs import HookError, RunError
 from .contract import BY_NAME, callers, problems
 from .materialize import FillCheck, materialize
 from .optimizers import check_optimizers, checked_schedulers, name_optimizers, name_parameters
 from .parallel.accumulate import GradientSync
 from .parallel.compiler import configure_compiler
 from .parallel.pipeline import Parts, Pipeline
-from .seeding import SeededInit, seed_everything, stream_seed
+from .seeding import SeededInit
+from .streams import seed_everything, stream_seed
 from .world import World
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def set_up(trainer: "BaseTrainer", fill: "Step | None" = None, load: "Step | Non
 
     seed_everything(trainer.config.seed)
     make_models(trainer)
+    _announce(trainer, "post_configure_models")
     cut_into_stages(trainer)
     for _ in each_stage(trainer):
         apply_parallelism(trainer)
@@ -197,14 +199,6 @@ def is_called(hook: str, trainer: "BaseTrainer") -> bool:
     """Whether the contract calls a parallelism hook on this trainer's mesh."""
     parameters, axes = trainer.config.device_parameters, trainer.world.axes
     return bool(callers(BY_NAME[hook], parameters, axes.sizes))
-
-
-class HookError(RunError, NotImplementedError):
-    """Hooks and configuration do not fit; `dream check` reports the same, line by line."""
-
-    def __init__(self, text: str, place: str) -> None:
-        super().__init__(text)
-        self.place = place
 
 
 def raise_on_problems(trainer: "BaseTrainer") -> None:

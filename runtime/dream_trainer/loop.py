@@ -19,6 +19,7 @@ from .checks.call_order import CallOrder
 from .checks.first_step import FirstStep
 from .checks.recompiles import AFTER_STEPS, warn_of_recompiles
 from .checks.replicas import warn
+from .checks.watch import watched
 from .configs import RunError
 from .data import TrainBatches, ValidationBatches, move, set_epoch, unpadded
 from .lifecycle import named_parts
@@ -102,7 +103,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
     events = trainer.events
     move_to = None if trainer.world.device.type == "cpu" else trainer.world.device
     precision = trainer.autocast()
-    training_step = in_parallel(trainer, trainer.training_step)
+    training_step = watched(trainer, in_parallel(trainer, trainer.training_step))
     set_epoch(trainer.train_loader, trainer.epoch)
     trainer.reader = Reader(trainer.train_loader, trainer.position, trainer.keeps_position)
     batches = TrainBatches(trainer.reader, _batch_limit(trainer), trainer.world)
@@ -119,6 +120,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
             trainer.is_accumulating_gradients = accumulates
             if in_window == 1:
                 trainer.is_logging_step = trainer.logs_step(trainer.global_step + 1)
+                trainer.take_also_logged()
             if window > 1:
                 trainer.gradient_sync.set(not accumulates)
             if move_to is not None:
@@ -187,6 +189,7 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
     mean = Mean(trainer.world)
     if trainer.keeps_position:  # A run that is stopped in here validates anew when it goes on.
         trainer.random_before_validation = trainer.random_state()
+    trainer.take_also_logged()
     for event in events.pre_validation_epoch:
         event(trainer)
     for model in trainer.named_models().values():
@@ -199,6 +202,7 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
         batches = ValidationBatches(trainer.val_loader, limit, trainer.world)
         ran = False
         for batch_idx, (batch, counts) in enumerate(batches):
+            trainer.batch_counts = counts
             result = _validate_batch(trainer, batch, batch_idx)
             ran = True
             if counts:
@@ -211,6 +215,7 @@ def validate(trainer: "BaseTrainer", limit: int | None) -> dict[str, float]:
         return {}
     if not ran:
         _warn_of_no_validation(trainer)
+    mean.add(trainer.take_also_logged())
     values = mean.reduce()
     trainer.random_before_validation = None
     if not trainer.is_sanity_check:

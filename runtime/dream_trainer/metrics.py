@@ -1,5 +1,6 @@
 """Means over all data ranks, exact however unevenly the data lies."""
 
+import sys
 from collections.abc import Mapping
 from math import nan
 from typing import Any
@@ -7,7 +8,7 @@ from zlib import crc32
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from .configs import RunError
 from .world import World
@@ -99,3 +100,36 @@ def whole(tensor: Tensor) -> Tensor:
     """The value of a DTensor on every rank of its mesh; any other tensor as it is."""
     full = getattr(tensor, "full_tensor", None)
     return full() if full is not None else tensor
+
+
+def unwrapped(output: Any) -> Any:
+    """What a loss gets: a plain tensor for a replicated DTensor; a sharded one as it is.
+
+    The tensor-parallel model itself must not unwrap its output: that makes a view, and an
+    in-place operation on a view would lose the hooks of `fully_shard`.
+    """
+    placements = getattr(output, "placements", None)
+    if placements is not None and all(placement.is_replicate() for placement in placements):
+        return output.to_local()
+    return output
+
+
+def is_metric(value: object) -> bool:
+    """Whether `value` is a metric of torchmetrics, or a list or dict of modules that are.
+
+    They are modules, but no models: nothing of them is trained, sharded or saved.
+    """
+    torchmetrics = sys.modules.get("torchmetrics")
+    if torchmetrics is None or not isinstance(value, nn.Module):
+        return False
+    if isinstance(value, (torchmetrics.Metric, torchmetrics.MetricCollection)):
+        return True
+    held = list(value) if isinstance(value, nn.ModuleList) else []
+    held = list(value.values()) if isinstance(value, nn.ModuleDict) else held
+    return bool(held) and all(map(is_metric, held))
+
+
+def leaves(metric: nn.Module) -> list[Any]:
+    """The metrics of torchmetrics in a metric or collection, itself included."""
+    kind = sys.modules["torchmetrics"].Metric
+    return [module for module in metric.modules() if isinstance(module, kind)]

@@ -1,14 +1,14 @@
 """Where a run is in its training data, and how it gets there again."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from .configs import RunError
-from .seeding import RandomState
+from .streams import RandomState
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,22 @@ class Position:
 
     is_counted: bool = True
     """Whether `batches` counts batches of this run, not of one with other data ranks."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a checkpoint holds it: without classes, which another version may call otherwise."""
+        start = None if self.start is None else vars(self.start)
+        ahead = [vars(state) for state in self.ahead]
+        return {"batches": self.batches, "loader": self.loader, "start": start, "ahead": ahead}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Position":
+        start = values["start"]
+        return cls(
+            values["batches"],
+            values["loader"],
+            None if start is None else RandomState(**start),
+            tuple(RandomState(**state) for state in values["ahead"]),
+        )
 
 
 @dataclass

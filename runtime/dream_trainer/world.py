@@ -65,6 +65,11 @@ class World:
     loss_mesh: DeviceMesh
     job_store: dist.Store | None = None
 
+    replica_group = 0
+    """Which of the jobs this is that train one model, each on a mesh of its own."""
+
+    replica_groups = 1
+
     def __init__(self, parameters: DeviceParameters) -> None:
         process = Process.from_environment()
         self.is_simulated = dist.is_initialized() and dist.get_backend() == "fake"
@@ -109,17 +114,18 @@ class World:
     @property
     def dp_size(self) -> int:
         """How many ranks read different data."""
-        return self.axes.dp_size
+        return self.axes.dp_size * self.replica_groups
 
     @property
     def dp_rank(self) -> int:
         """Which share of the data this rank reads, from 0."""
-        return self.coordinate["dp_replicate"] * self.axes.dp_shard + self.coordinate["dp_shard"]
+        own = self.coordinate["dp_replicate"] * self.axes.dp_shard + self.coordinate["dp_shard"]
+        return self.replica_group * self.axes.dp_size + own
 
     @property
     def loss_size(self) -> int:
         """How many ranks compute different parts of the loss: those of dp, and those of cp."""
-        return self.dp_size * self.axes.cp
+        return self.axes.dp_size * self.axes.cp
 
     @property
     def pp_group(self) -> dist.ProcessGroup | None:

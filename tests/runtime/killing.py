@@ -109,6 +109,10 @@ class Run:
                 os.kill(process.pid or 0, number)
         return bool(alive)
 
+    def has_begun(self) -> bool:
+        """Whether all ranks have met: from then on they notice by themselves who is gone."""
+        return self.files[0].exists() and "\nrun run: " in "\n" + self.files[0].read_text()
+
     def wait(self, limit: float = LIMIT) -> Ended:
         """Until all have ended; what hangs is killed, and told."""
         until = time.monotonic() + limit
@@ -252,6 +256,8 @@ def _kill_once(moment: Moment, folder: Path, attempt: int, life: float, verdict:
     time.sleep(life * moment.at / (attempt + 1))
     victims = [moment.rank] if moment.spares else everyone
     verdict.hits += run.kill(victims, moment.number)
+    if moment.number == signal.SIGKILL and not run.has_begun():
+        run.kill(everyone, signal.SIGKILL)  # As launchers do; ranks would wait for each other.
     _look_at(run.wait(), moment, victims, verdict, folder)
 
 

@@ -34,7 +34,13 @@ STEP = [
     "post_train_step",
 ]
 INSIDE_WINDOW = ["pre_train_step", "post_train_step"]
-SET_UP = ["pre_configure", "post_configure", "pre_setup", "post_setup"]
+SET_UP = [
+    "pre_configure",
+    "post_configure_models",
+    "post_configure",
+    "pre_setup",
+    "post_setup",
+]
 
 
 def validation(batches: int) -> list[str]:
@@ -97,6 +103,7 @@ class TestEvents:
         expected = {f"{when}_{what}" for when in ("pre", "post") for what in pairs}
         others = {
             "pre_launch",
+            "post_configure_models",
             "on_boundary",
             "on_interrupt",
             "train_context",

@@ -2,17 +2,20 @@
 
 import dataclasses
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from dream_trainer import configs
 from dream_trainer.callbacks import Callback
 from dream_trainer.configs import DeviceParameters, DreamTrainerConfig, TrainingParameters
 from dream_trainer.utils import entrypoint
-from dream_trainer.utils.cli import cli, render
+from dream_trainer.utils.cli import cli
 from dream_trainer.utils.entrypoint import processes
 from dream_trainer.utils.modifiers import MODIFIERS, register_modifier
 from dream_trainer.world import Process
@@ -139,22 +142,42 @@ class TestShowing:
         result = call({"debug": debug, "fsdp": fsdp}, "--config", "fsdp", "--no-compile", "--cfg")
         assert result.code == 0 and result.ran == [] and result.launched == []
         lines = result.out.splitlines()
-        assert "experiment: 'fsdp'" in lines
-        assert "  dp_shard: 'auto'" in lines
-        assert "  compile_model: False" in lines
-        assert "  comm:" in lines and "    init_timeout_seconds: 300" in lines
-        assert "batch_size: 8" in lines and "callbacks: None" in lines
-        assert lines[-1] == "mesh: one device on 1 process"
+        assert lines[0] == "Config("
+        assert '    experiment="fsdp",' in lines and '        dp_shard="auto",' in lines
+        assert "        compile_model=False,  # --no-compile" in lines
+        assert "        comm=Comm(" in lines and "            init_timeout_seconds=300," in lines
+        assert "    batch_size=8," in lines and "    callbacks=None," in lines
+        assert lines[-1] == "# mesh: one device on 1 process"
+        assert sum("  # --" in line for line in lines) == 1, "what was changed, and nothing else"
 
-    def test_render_shows_every_field(self) -> None:
-        def names(value: Any) -> Iterator[str]:
-            for field in dataclasses.fields(value):
-                yield field.name
-                if dataclasses.is_dataclass(inner := getattr(value, field.name)):
-                    yield from names(inner)
+    def test_python_makes_the_same_configuration(self, call: Call) -> None:
+        names = {
+            name: getattr(module, name)
+            for module in (configs, sys.modules[__name__])
+            for name in dir(module)
+        }
+        for given in (debug, fsdp, ODD):
+            out = call(given, "--set", "training_parameters.n_epochs=inf", "--cfg", "python").out
+            expected = given() if callable(given) else given
+            training = dataclasses.replace(expected.training_parameters, n_epochs=float("inf"))
+            assert eval(out, names) == dataclasses.replace(expected, training_parameters=training)
 
-        shown = [line.strip().partition(":")[0] for line in render(fsdp()).splitlines()]
-        assert shown == list(names(fsdp()))
+    def test_json_and_yaml_hold_the_same(self, call: Call) -> None:
+        arguments = ("--grad-accum-steps", "3", "--set", "batch_size=2")
+        data = json.loads(call(fsdp, *arguments, "--cfg", "json").out)
+        changed = {
+            "training_parameters.gradient_accumulation_steps": "--grad-accum-steps",
+            "batch_size": "--set",
+        }
+        assert data.pop("_changed") == changed
+        assert data["device_parameters"]["dp_shard"] == "auto" and data["batch_size"] == 2
+        text = call(fsdp, *arguments, "--cfg=yaml").out
+        assert "batch_size: 2  # --set" in text
+        assert yaml.safe_load(text) == data
+
+    def test_cfg_before_other_options_and_with_a_wrong_form(self, call: Call) -> None:
+        assert "batch_size=3,  # --set" in call(debug, "--cfg", "--set", "batch_size=3").out
+        assert call(debug, "--cfg=xml").code == 2
 
 
 def device(**changes: Any) -> dict[str, Any]:
@@ -285,6 +308,40 @@ class TestRegister:
         assert seen == []
         call(debug, f"--value={text}")
         assert seen == [value]
+
+    def test_type_and_class_come_from_the_annotations(self, call: Call) -> None:
+        @register_modifier("--rate")
+        def rate(config: Config, value: float) -> None:
+            config.learning_rate = value
+
+        assert call(debug, "--rate", "0.25").ran[0].learning_rate == 0.25
+        assert call(debug, "--rate", "much").code == 2
+
+        @dataclasses.dataclass(kw_only=True)
+        class Derived(Config):
+            pass
+
+        assert call(Derived, "--rate", "0.5").ran[0].learning_rate == 0.5
+        other = call(DreamTrainerConfig, "--rate", "0.5")
+        assert (other.code, other.ran) == (1, [])
+        told = "--rate changes Config, but the configuration is DreamTrainerConfig."
+        assert told in " ".join(other.err.split())
+
+    def test_the_nearest_class_counts(self, call: Call) -> None:
+        @dataclasses.dataclass(kw_only=True)
+        class Derived(Config):
+            pass
+
+        @register_modifier("--small")
+        def small(config: Config, _: bool) -> None:
+            config.batch_size = 1
+
+        @register_modifier("--small", config=Derived)
+        def smaller(config: Any, _: bool) -> None:
+            config.batch_size = 2
+
+        assert call(debug, "--small").ran[0].batch_size == 1
+        assert call(Derived, "--small").ran[0].batch_size == 2
 
     def test_in_the_order_of_registration(self, call: Call) -> None:
         order: list[str] = []

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from dream_trainer.configs import AXES, Axes, DeviceParameters
+from dream_trainer.configs import AXES, Axes, DeviceParameters, HookError
 from dream_trainer.contract import BY_NAME, HOOKS, Hook, callers, problems
-from dream_trainer.lifecycle import HookError
 from dream_trainer.trainer import AbstractTrainer, BaseTrainer, DreamTrainer
 from tests.runtime.tiny import FLOAT32, TinyTrainer, batches, config, set_up
 

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from dream_trainer.configs import DeviceParameters
-from dream_trainer.seeding import seed_everything, stream_seed
+from dream_trainer.streams import seed_everything, stream_seed
 from dream_trainer.trainer import AbstractTrainer
 from tests.conftest import run_torchrun
 from tests.runtime.tiny import FLOAT32, TinyTrainer, config, set_up

@@ -36,6 +36,9 @@ class Callback:
         """`cli` is about to launch the run or, in each launched process, to start it."""
 
     def pre_configure(self, trainer: "DreamTrainer") -> None: ...
+    def post_configure_models(self, trainer: "DreamTrainer") -> None:
+        """The models have their shapes, whole, on the meta device: layers can be replaced."""
+
     def post_configure(self, trainer: "DreamTrainer") -> None: ...
     def pre_setup(self, trainer: "DreamTrainer") -> None: ...
     def post_setup(self, trainer: "DreamTrainer") -> None: ...
@@ -139,6 +142,25 @@ class Events:
 
     def __getattr__(self, event: str) -> tuple[Callable[..., Any], ...]:
         raise AttributeError(f"There is no event {event!r}.")
+
+
+def surround(
+    trainer: "DreamTrainer", method: str, enter: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    """Have every call of `trainer.method` run within `enter()`, until `release`."""
+    call = getattr(trainer, method)
+
+    def surrounded(*args: Any, **kwargs: Any) -> Any:
+        with enter():
+            return call(*args, **kwargs)
+
+    vars(trainer)[method] = surrounded
+
+
+def release(trainer: "DreamTrainer", *methods: str) -> None:
+    """The trainer's own methods again, whoever surrounded them."""
+    for method in methods:
+        vars(trainer).pop(method, None)
 
 
 def _matches(callback: Callback, key: object) -> bool:

@@ -107,9 +107,12 @@ class CheckpointCallback(Callback):
 
     def _save(self, trainer: "DreamTrainer") -> None:
         """Save, unless this very step has been."""
-        if self.saver is None or trainer.global_step in (0, self.saved_step):
+        if self.saver is None or not trainer.global_step:
             return
         self._conclude(self.saver.wait())
+        # Rank 0 publishes, and so it knows: another may have lost patience.
+        if trainer.world.broadcast(self.saved_step) == trainer.global_step:
+            return
         if not self.has_saved and trainer.config.training_parameters.startup_checks:
             warn_of_one_rank_kept(model_state(trainer), trainer.world)
         self.has_saved = True

@@ -6,7 +6,7 @@ from zlib import crc32
 from torch.utils.data import DistributedSampler
 
 from ..position import Position
-from ..seeding import RandomState, seed_everything, stream_seed
+from ..streams import RandomState, seed_everything, stream_seed
 from .manifest import Manifest
 from .state import settings
 

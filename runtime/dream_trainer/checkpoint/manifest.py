@@ -12,6 +12,7 @@ that cannot rename a folder at once write `manifest.json` last: the same test te
 import dataclasses
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -57,7 +58,9 @@ class Manifest:
     format: int = FORMAT
 
     def as_json(self) -> bytes:
-        return json.dumps(dataclasses.asdict(self), indent=1).encode()
+        """With a checksum of the rest: nothing else vouches for this file."""
+        values = dataclasses.asdict(self)
+        return _as_text(values | {"checksum": zlib.crc32(_as_text(values))})
 
     @classmethod
     def from_json(cls, text: bytes) -> "Manifest":
@@ -65,6 +68,9 @@ class Manifest:
         values = json.loads(text)
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ValueError("not a manifest of this version")
+        checksum = values.pop("checksum", None)
+        if checksum is not None and checksum != zlib.crc32(_as_text(values)):
+            raise ValueError("damaged: its checksum has changed")
         names = {f.name for f in dataclasses.fields(cls)}
         try:
             manifest = cls(**{name: value for name, value in values.items() if name in names})
@@ -77,6 +83,10 @@ class Manifest:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(size for size, _ in self.files.values())
+
+
+def _as_text(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, indent=1).encode()
 
 
 @dataclass(frozen=True)
@@ -121,10 +131,7 @@ class Checkpoint:
 
     def set_aside(self) -> None:
         """Make room for another checkpoint of this step, since this one is damaged."""
-        if self.store.is_local:
-            self.store.rename(self.name, self.name + DAMAGED)
-        else:
-            self.remove()
+        set_aside(self.store, self.name)
 
     def problems(self, rank: int = 0, ranks: int = 1) -> list[str]:
         """What is wrong with it; empty where it verifies. Reads every `ranks`-th file whole."""
@@ -155,6 +162,16 @@ def open_checkpoint(store: Store, name: str) -> Checkpoint | None:
         return Checkpoint(store, name, Manifest.from_json(store.read(f"{name}/{MANIFEST}")))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+
+
+def set_aside(store: Store, name: str) -> None:
+    """Keep a damaged folder under another name, where the store can; of a step the newest."""
+    if not store.is_local:
+        store.remove(name, first=MANIFEST)
+        return
+    if name + DAMAGED in store.folders():
+        store.remove(name + DAMAGED)
+    store.rename(name, name + DAMAGED)
 
 
 def unfinished(store: Store) -> list[str]:

@@ -16,13 +16,25 @@ from torch.distributed.tensor import DTensor
 
 from ..configs import CheckpointParameters, RunError
 from ..materialize import shortened
+from ..position import Position
+from ..streams import RandomState
 from .continuation import continue_data, continue_randomness, differences
-from .manifest import Checkpoint, Manifest, checkpoints, folder_of, unfinished
+from .manifest import (
+    MANIFEST,
+    NAME,
+    Checkpoint,
+    Manifest,
+    checkpoints,
+    folder_of,
+    set_aside,
+    unfinished,
+)
 from .state import (
     CALLBACKS,
     OPTIMIZERS,
     OWN,
     SHARED,
+    kinds,
     load_models,
     load_optimizers,
     model_state,
@@ -73,23 +85,27 @@ def restore(trainer: "DreamTrainer", parameters: CheckpointParameters) -> None:
             break
         damaged.append(checkpoint)
         _say(trainer, f"warning: {checkpoint.url} is skipped: {shortened(problems)}")
-    if len(damaged) < len(found):
-        if trainer.world.is_rank_zero:
-            for checkpoint in damaged:
-                checkpoint.set_aside()
-        return
-    if parameters.resume is not None:
-        raise RunError(
-            f"No checkpoint of {parameters.resume!r} can be resumed in {store.url()}. "
-            "Check the name and checkpoint_parameters.root_dir."
-        )
+    else:
+        if parameters.resume is not None:
+            raise RunError(
+                f"No checkpoint of {parameters.resume!r} can be resumed in {store.url()}. "
+                "Check the name and checkpoint_parameters.root_dir."
+            )
+    if trainer.world.is_rank_zero:
+        for checkpoint in damaged:
+            checkpoint.set_aside()
 
 
 def _clean(store: Store, goes_on: bool) -> list[Checkpoint]:
     """The finished checkpoints, newest first; what a kill left over is told of and removed."""
     if goes_on:
         for name in unfinished(store):
-            print(f"warning: {store.url(name)} was never finished: removed", file=sys.stderr)
+            place = f"warning: {store.url(name)}"
+            if NAME.fullmatch(name) and MANIFEST in store.files(name):
+                print(f"{place} is skipped: {MANIFEST} cannot be read", file=sys.stderr)
+                set_aside(store, name)
+                continue
+            print(f"{place} was never finished: removed", file=sys.stderr)
             store.remove(name)
     return checkpoints(store)
 
@@ -119,6 +135,7 @@ def load(trainer: "DreamTrainer", checkpoint: Checkpoint) -> None:
     read(checkpoint, template)
 
     shared = template[SHARED]
+    _raise_unless_alike(kinds(trainer), shared["kinds"])
     notes = news + differences(trainer, shared)
     load_models(trainer, template)
     load_optimizers(trainer, template, shared["optimizers"])
@@ -134,8 +151,10 @@ def load(trainer: "DreamTrainer", checkpoint: Checkpoint) -> None:
     trainer.start_step = trainer.global_step
     trainer.logged |= manifest.metrics
     rank_state = template[own]
-    notes += continue_data(trainer, rank_state["position"], manifest, shared["batch_size"])
-    notes += continue_randomness(trainer, rank_state["random"], same_mesh)
+    notes += continue_data(
+        trainer, Position.from_dict(rank_state["position"]), manifest, shared["batch_size"]
+    )
+    notes += continue_randomness(trainer, RandomState(**rank_state["random"]), same_mesh)
     mesh = "" if same_mesh else f", saved on {manifest.world_size} ranks"
     _say(trainer, f"resume: step {manifest.step} from {checkpoint.url}{mesh}")
     for note in notes:
@@ -193,6 +212,17 @@ def raise_unless_complete(
             f"The checkpoint holds {shortened(sorted(unread))}, which nothing here takes up. "
             "The model or its optimizers have changed: start anew with --init-from."
         )
+
+
+def _raise_unless_alike(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """Raise `RunError` where optimizers or schedules are of other classes than the saved ones."""
+    for name in sorted(ours.keys() | theirs.keys()):
+        own, saved = ours.get(name, "not there"), theirs.get(name, "not there")
+        if own != saved:
+            raise RunError(
+                f"{name} is {own}, in the checkpoint {saved}. Build the same again, or start "
+                "anew with --init-from."
+            )
 
 
 def _callback_template(

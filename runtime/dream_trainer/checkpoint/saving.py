@@ -21,7 +21,7 @@ from ..world import World
 from .manifest import Manifest, checkpoints, superfluous
 from .state import collect
 from .store import Store
-from .writer import LocalWriter, RemoteWriter, publishing_writer
+from .writer import LocalWriter, RemoteWriter, publishing_writer, working_name
 
 if TYPE_CHECKING:
     from ..trainer import DreamTrainer
@@ -58,15 +58,7 @@ class Saver:
         """Removes old checkpoints, which can take long, beside training."""
 
         self.group = self._new_group()
-        is_cuda = world.device.type == "cuda"
-        self.stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=is_cuda,
-                use_shared_memory=False,
-                use_async_staging=False,
-                use_non_blocking_copy=is_cuda,
-            )
-        )
+        self.stager = self._new_stager()
 
     def save(self, trainer: "DreamTrainer", manifest: Manifest) -> Save | None:
         """Write a checkpoint; None where it has only begun. The one before it is finished first.
@@ -82,9 +74,11 @@ class Saver:
             self._write(state, save)
             return save
         staged: list[Any] = []
-        copy = _daemon(lambda: self._stage(state, staged, writer))
+        stager = self.stager
+        copy = _daemon(lambda: self._stage(stager, state, staged, writer))
         copy.join(self.parameters.save_timeout_seconds)
         if not staged:
+            self.stager = self._new_stager()
             late = TimeoutError("the copy to host memory took too long")
             writer.failure = writer.failure or late
         save.thread = _daemon(lambda: self._write(staged[0] if staged else {}, save))
@@ -100,6 +94,7 @@ class Saver:
         save.thread.join(seconds)
         if save.thread.is_alive():
             self.is_broken = True
+            self.stager = self._new_stager()  # The memory of the old one is still being written.
             save.error = TimeoutError(f"not done after {seconds} seconds")
         return save
 
@@ -129,9 +124,23 @@ class Saver:
         group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)
         return group
 
-    def _stage(self, state: dict[str, Any], staged: list[Any], writer: Writer) -> None:
+    def _new_stager(self) -> DefaultStager:
+        """What copies to host memory, into the same place each time."""
+        is_cuda = self.world.device.type == "cuda"
+        return DefaultStager(
+            StagingOptions(
+                use_pinned_memory=is_cuda,
+                use_shared_memory=False,
+                use_async_staging=False,
+                use_non_blocking_copy=is_cuda,
+            )
+        )
+
+    def _stage(
+        self, stager: DefaultStager, state: dict[str, Any], staged: list[Any], writer: Writer
+    ) -> None:
         try:
-            staged.append(self.stager.stage(state))
+            staged.append(stager.stage(state))
         except BaseException as error:
             writer.failure = error
 
@@ -155,7 +164,18 @@ class Saver:
         except BaseException as error:
             save.error = error
             self.is_broken = not isinstance(error, CheckpointException)
+            if self.world.is_rank_zero and not self.is_broken:
+                self._clear(save)
         save.seconds = time.perf_counter() - save.began
+
+    def _clear(self, save: Save) -> None:
+        """Remove what a failed save has written: a full disk would stay full of it."""
+        folder = working_name(self.store, save.manifest.step)
+        try:
+            if folder in self.store.folders():
+                self.store.remove(folder)
+        except OSError as error:
+            print(f"warning: {folder} could not be removed: {error}", file=sys.stderr)
 
     def join_pruning(self, limit: float | None = None) -> None:
         if self.pruning is not None:

@@ -70,6 +70,7 @@ def collect(trainer: "DreamTrainer") -> dict[str, Any]:
         names = {id(optimizer): name for name, optimizer in trainer.optimizers.items()}
         state[SHARED] = {
             "optimizers": {name: settings(o) for name, o in trainer.optimizers.items()},
+            "kinds": kinds(trainer),
             "schedulers": {
                 names[id(o)]: scheduler.state_dict() for o, scheduler in trainer.schedulers.items()
             },
@@ -78,8 +79,8 @@ def collect(trainer: "DreamTrainer") -> dict[str, Any]:
         }
     position = trainer.position if trainer.reader is None else trainer.reader.snapshot()
     state[rank_key(trainer.world.rank)] = {
-        "random": trainer.random_before_validation or trainer.random_state(),
-        "position": position,
+        "random": vars(trainer.random_before_validation or trainer.random_state()),
+        "position": position.as_dict(),
     }
     return state
 
@@ -105,6 +106,16 @@ def optimizer_state(trainer: "BaseTrainer") -> dict[str, Any]:
         for name, optimizer in trainer.optimizers.items()
         for parameter, values in optimizer.state.items()
         for key, value in values.items()
+    }
+
+
+def kinds(trainer: "BaseTrainer") -> dict[str, str]:
+    """The class of every optimizer, and of the schedule that it has."""
+    found = {name: type(optimizer).__name__ for name, optimizer in trainer.optimizers.items()}
+    names = {id(optimizer): name for name, optimizer in trainer.optimizers.items()}
+    return found | {
+        f"the schedule of {names[id(optimizer)]}": type(scheduler).__name__
+        for optimizer, scheduler in trainer.schedulers.items()
     }
 
 

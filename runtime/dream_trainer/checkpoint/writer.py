@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from .manifest import MANIFEST, UNFINISHED, Manifest, name_of
+from .manifest import MANIFEST, UNFINISHED, Manifest, name_of, set_aside
 from .store import Store
 
 
@@ -108,8 +108,11 @@ class _Publishing:
         }
         manifest = dataclasses.replace(self.manifest, files=files, tensors=tensors)
         self.store.write(f"{folder}/{MANIFEST}", manifest.as_json())
+        name = name_of(self.manifest.step)
         if self.store.is_local:
-            self.store.rename(folder, name_of(self.manifest.step))
+            if name in self.store.folders():  # Half removed, or by a save that was given up.
+                set_aside(self.store, name)
+            self.store.rename(folder, name)
 
     def _compare(self, files: dict[str, tuple[int, int]]) -> None:
         folder = working_name(self.store, self.manifest.step)

@@ -3,7 +3,7 @@
 from .axes import Axes, resolve_axes
 from .checkpoint import CheckpointParameters
 from .device import AXES, Comm, DeviceParameters
-from .errors import ConfigError, RunError, Stopped
+from .errors import ConfigError, HookError, RunError, Stopped
 from .fault_tolerance import FaultToleranceParameters
 from .logging import LoggingParameters, WandbLoggingParameters
 from .trainer import AbstractTrainerConfig, BaseTrainerConfig, DreamTrainerConfig
@@ -20,6 +20,7 @@ __all__ = [
     "DeviceParameters",
     "DreamTrainerConfig",
     "FaultToleranceParameters",
+    "HookError",
     "LoggingParameters",
     "RunError",
     "Stopped",

@@ -7,6 +7,14 @@ class RunError(RuntimeError):
     """A fault in a project that the runtime refuses to run with; reported without traceback."""
 
 
+class HookError(RunError, NotImplementedError):
+    """Hooks and configuration do not fit; `dream check` reports the same, line by line."""
+
+    def __init__(self, text: str, place: str) -> None:
+        super().__init__(text)
+        self.place = place
+
+
 class Stopped(SystemExit):
     """The run has saved itself and ends early, in order, with a code that says so."""
 

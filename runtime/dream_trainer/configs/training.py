@@ -40,6 +40,12 @@ class TrainingParameters:
     debug_collectives: int = 0
     """For so many steps, name the rank that calls other modules than the rest. Slow."""
 
+    detect_anomaly: bool = False
+    """End the run at a NaN in a gradient, with the operation that made it. Slow."""
+
+    warn_on_sync: bool = False
+    """Warn wherever a training step makes the host wait for its CUDA device."""
+
     startup_checks: bool = True
     """Look once at mesh, optimizers, batches and gradients, up to the first optimizer step."""
 

@@ -15,6 +15,9 @@ class GradientSync:
     def __init__(self, models: Iterable[nn.Module]) -> None:
         self.is_on = True
         self.group: dist.ProcessGroup | None = None
+        self.across: Callable[[Sequence[Tensor]], None] | None = None
+        """What averages over replica groups, once the gradients are this group's."""
+
         self.switches: list[Callable[[bool], None]] = []
         for model in models:
             if isinstance(model, DistributedDataParallel):

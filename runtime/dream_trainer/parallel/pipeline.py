@@ -16,10 +16,9 @@ from torch.distributed.pipelining.schedules import (
     _PipelineSchedule,
     get_schedule_class,
 )
-from torch.distributed.tensor import DTensor
 
 from ..configs import DeviceParameters, RunError
-from ..metrics import whole
+from ..metrics import unwrapped, whole
 from ..world import World
 
 Loss = Callable[[Any, Any], Tensor]
@@ -124,18 +123,6 @@ def present(model: nn.Module, plan: dict[str, Any]) -> dict[str, Any]:
         for name, style in plan.items()
         if not isinstance(model.get_submodule(name), nn.Identity)
     }
-
-
-def unwrapped(output: Any) -> Any:
-    """What a loss gets: a plain tensor for a replicated one; a sharded one as it is.
-
-    The tensor-parallel model itself must not unwrap its output: that makes a view, and an
-    in-place operation on a view would lose the hooks of `fully_shard`.
-    """
-    is_replicated = isinstance(output, DTensor) and all(
-        placement.is_replicate() for placement in output.placements
-    )
-    return output.to_local() if is_replicated else output
 
 
 def _no_loss(output: Any, target: Any) -> Tensor:

@@ -14,8 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..configs import BaseTrainerConfig, RunError, resolve_axes
-from ..lifecycle import HookError
+from ..configs import BaseTrainerConfig, HookError, RunError, resolve_axes
 from ..trainer import BaseTrainer
 from .pretence import pretended_world, replaced
 from .rehearsal import Rehearsal, explain

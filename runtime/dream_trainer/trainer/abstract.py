@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from .. import data
 from ..configs import AbstractTrainerConfig
 from ..contract import HOOKS
+from ..metrics import is_metric
 from ..world import World
 
 
@@ -89,7 +90,7 @@ class AbstractTrainer:
         raise NotImplementedError
 
     def configure_metrics(self) -> None:
-        """Assign metrics as attributes."""
+        """Assign metrics of torchmetrics as attributes; the steps `update` them."""
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         """Forward, `self.backward(loss)`, `self.step(optimizer)`; return what to log."""
@@ -118,8 +119,12 @@ class AbstractTrainer:
         return None
 
     def named_models(self) -> dict[str, nn.Module]:
-        """Every module that is an attribute of this trainer, by attribute name."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, nn.Module)}
+        """Every module but metrics that is an attribute of this trainer, by attribute name."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, nn.Module) and not is_metric(value)
+        }
 
     def named_optimizers(self) -> dict[str, Optimizer]:
         """Every optimizer that is an attribute of this trainer, by attribute name."""

@@ -1,8 +1,8 @@
 """A trainer that sets itself up, trains and validates."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from .. import lifecycle, loop
 from ..callbacks.callback import Callback, CallbackCollection, Events
-from ..checks.call_order import CallOrder
-from ..checks.explain import explained
-from ..checks.first_step import FirstStep
 from ..configs import BaseTrainerConfig, RunError, Stopped
+from ..metrics import unwrapped
 from ..parallel.accumulate import GradientSync
-from ..parallel.clip import clip, scale, total_norm
-from ..parallel.pipeline import Loss, Pipeline, unwrapped
 from ..position import Position, Reader, generators
-from ..seeding import RandomState
+from ..streams import RandomState
 from ..world import as_dtype
 from .abstract import AbstractTrainer
+
+if TYPE_CHECKING:  # What imports DTensor, FSDP or dynamo waits for the run.
+    from ..checks.call_order import CallOrder
+    from ..checks.first_step import FirstStep
+    from ..parallel.pipeline import Loss, Pipeline
 
 
 class BaseTrainer(AbstractTrainer):
@@ -33,7 +33,7 @@ class BaseTrainer(AbstractTrainer):
     callbacks: CallbackCollection
     events: Events
     gradient_sync: GradientSync
-    pipelines: dict[str, Pipeline]
+    pipelines: "dict[str, Pipeline]"
     """Attribute name of a model -> its pipeline, where pp is in use."""
 
     stages: list[dict[str, nn.Module]]
@@ -49,8 +49,8 @@ class BaseTrainer(AbstractTrainer):
     train_loader: Iterable[Any]
     val_loader: Iterable[Any] | None
 
-    first_step: FirstStep | None = None
-    call_order: CallOrder | None = None
+    first_step: "FirstStep | None" = None
+    call_order: "CallOrder | None" = None
     """The checks of the first step, until it is done."""
 
     epoch = 0
@@ -98,6 +98,9 @@ class BaseTrainer(AbstractTrainer):
     is_sanity_check = False
     """Whether the validation under way is the one before training, of a few batches."""
 
+    batch_counts = True
+    """Whether the validation batch under way is new, and not repeated to keep up with others."""
+
     warned_of_no_validation = False
     """Whether it has been said that a validation found no batch."""
 
@@ -110,6 +113,7 @@ class BaseTrainer(AbstractTrainer):
     epoch_ended = ""
     """What ended the newest training epoch."""
 
+    _also_logged: dict[str, Any]
     _num_items: Tensor | None = None
     _items_factor: Tensor | None = None
     _items_step = -1
@@ -122,9 +126,24 @@ class BaseTrainer(AbstractTrainer):
         """Whether optimizer step number `step`, from 1, is logged."""
         return False
 
+    def also_log(self, values: Mapping[str, Any]) -> None:
+        """Add values, one number each, to the record of the step, epoch or validation under way.
+
+        What it adds to a step that is not logged is dropped; of one name the last value counts.
+        Call it on every rank, with the same names.
+        """
+        self._also_logged.update(values)
+
+    def take_also_logged(self) -> dict[str, Any]:
+        """What has been added, for the record that takes it."""
+        taken, self._also_logged = self._also_logged, {}
+        return taken
+
     def name_experiment(self) -> str:
         """What the run is called, and its folder; rank 0's answer counts."""
-        return self.config.experiment or lifecycle.name_run()
+        from ..lifecycle import name_run
+
+        return self.config.experiment or name_run()
 
     def restore(self) -> None:
         """Go on from a checkpoint, where there is one to go on from: the end of set-up."""
@@ -141,6 +160,9 @@ class BaseTrainer(AbstractTrainer):
 
     def fit(self) -> None:
         """Set up, then train to the end. All ranks take part."""
+        from .. import lifecycle, loop
+        from ..checks.explain import explained
+
         own = self.config.callbacks
         chosen = self.default_callbacks() if own is None else own
         self.callbacks = CallbackCollection([*chosen, *self.config.extra_callbacks])
@@ -188,7 +210,7 @@ class BaseTrainer(AbstractTrainer):
         if loss.requires_grad or not self.pipelines:  # A pipeline has been backward already.
             loss.backward()
 
-    def pipeline(self, model: nn.Module, inputs: Tensor, *, target: Any, loss: Loss) -> Tensor:
+    def pipeline(self, model: nn.Module, inputs: Tensor, *, target: Any, loss: "Loss") -> Tensor:
         """`loss(model(inputs), target)`, shape (), cut into stages or not.
 
         `loss` is a mean over rows. It gets the whole output of a tensor-parallel model, or with
@@ -227,11 +249,14 @@ class BaseTrainer(AbstractTrainer):
         return norm
 
     def _finish_gradients(self, optimizer: Optimizer) -> Tensor | None:
+        from ..parallel.clip import clip, scale, total_norm
+
         max_norm = self.config.training_parameters.gradient_clip_val
         must_be_finite = self.config.device_parameters.error_if_nonfinite
         factor = self._window_factor()
         wants_norm = self.is_logging_step or must_be_finite or max_norm is not None
-        averages = self.gradient_sync.group is not None
+        sync = self.gradient_sync
+        averages = sync.group is not None or sync.across is not None
         is_first = self.first_step is not None or self.global_step == 0
         if factor is None and not wants_norm and not averages and not is_first:
             return None
@@ -247,11 +272,13 @@ class BaseTrainer(AbstractTrainer):
                 f"{self.global_step + 1}. Call self.backward(loss) before self.step(optimizer), "
                 "on a loss that depends on its parameters, and leave gradient synchronisation on."
             )
-        self.gradient_sync.average(gradients)
+        sync.average(gradients)
         if self.first_step is not None:
             self.first_step.gradients(optimizer)
         if factor is not None:
             scale(gradients, factor)
+        if sync.across is not None:
+            sync.across(gradients)
         if not wants_norm:
             return None
         norm = total_norm(gradients, self.world.pp_group)
@@ -280,8 +307,10 @@ class BaseTrainer(AbstractTrainer):
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The forward pass in `param_dtype`, where FSDP does not see to it."""
+        from ..lifecycle import is_called
+
         dtype = as_dtype(self.config.device_parameters.param_dtype)
-        if dtype is torch.float32 or lifecycle.is_called("apply_fully_shard", self):
+        if dtype is torch.float32 or is_called("apply_fully_shard", self):
             return nullcontext()
         # No cache: it would serve weights from before a step to a forward after it.
         return torch.autocast(self.world.device.type, dtype, cache_enabled=False)

@@ -1,8 +1,13 @@
 """The trainer that projects derive from."""
 
-from ..callbacks import Callback, LoggerCallback, ProgressBar
+from typing import TYPE_CHECKING
+
+from ..callbacks import Callback, LoggerCallback, LRLoggerCallback, MetricLoggerCallback, ProgressBar
 from ..configs import CheckpointParameters, DreamTrainerConfig
 from .base import BaseTrainer
+
+if TYPE_CHECKING:
+    from ..loggers import Logger
 
 
 class DreamTrainer(BaseTrainer):
@@ -15,13 +20,26 @@ class DreamTrainer(BaseTrainer):
         self.logged: dict[str, float] = {}
         """The newest value of everything that was logged."""
 
+        self.loggers: list[Logger] = []
+        """What takes the record of the run: on rank 0, while it runs."""
+
     def default_callbacks(self) -> list[Callback]:
-        callbacks: list[Callback] = [ProgressBar(), LoggerCallback()]
+        callbacks: list[Callback] = [
+            ProgressBar(),
+            MetricLoggerCallback(),
+            LRLoggerCallback(),
+            LoggerCallback(),
+        ]
         parameters = self.config.checkpoint_parameters
         if parameters is not None and parameters.enable:
             from ..callbacks import CheckpointCallback  # Imports DCP.
 
             callbacks.append(CheckpointCallback())
+        replicas = self.config.fault_tolerance_parameters
+        if replicas is not None and replicas.enable:
+            from ..callbacks import FaultToleranceCallback
+
+            callbacks.insert(0, FaultToleranceCallback())  # Others begin with what it brings.
         return callbacks
 
     def name_experiment(self) -> str:

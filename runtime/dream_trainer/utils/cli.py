@@ -3,9 +3,9 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,13 +13,11 @@ from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
 from ..configs.errors import place_of
 from ..world import Process
 from . import checkpoint_commands  # noqa: F401  # Registers its commands.
+from .chosen import FORMS, Choice, render, resolve, resolved
 from .commands import COMMANDS, Command
 from .entrypoint import StartError, end_with, processes, train
 from .modifiers import MODIFIERS
-from .overrides import override
 
-Factory = Callable[[], BaseTrainerConfig]
-Choice = BaseTrainerConfig | Factory
 Main = Callable[[Any], object]
 
 
@@ -33,27 +31,26 @@ def cli(main: Main, config: Choice | Mapping[str, Choice]) -> None:
     """
     choices = dict(config) if isinstance(config, Mapping) else {"default": config}
     app = typer.Typer(
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True, help=_help(main))(_training(main, choices))
     for command in COMMANDS.values():
         app.command(command.name, help=command.help)(_subcommand(command, main, choices))
-    app()
+    app(args=with_form(sys.argv[1:]))
 
 
 def _training(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
     """What the script does where no command is named."""
 
-    def run(context: typer.Context, show: bool, **options: Any) -> None:
+    def run(context: typer.Context, show: str | None, **options: Any) -> None:
         if context.invoked_subcommand is not None:
             if show or any(value not in (None, False) for value in options.values()):
                 name = context.invoked_subcommand
                 raise typer.BadParameter(f"Write the options of {name} behind it.")
             return
         try:
-            config = resolve(choices, options)
+            config, changes = resolved(choices, options)
         except typer.BadParameter:
             raise
         except Exception as error:
@@ -61,12 +58,16 @@ def _training(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
             place = place_of(error)
             end_with(StartError(f"{error} [{kind}]" + (f"\n  --> {place}" if place else "")))
         if show:
-            typer.echo(f"{render(config)}\nmesh: {describe_mesh(config)}")
+            typer.echo(render(config, changes, show, describe_mesh(config)))
             return
         train(main, config)
 
-    show = typer.Option("--cfg", help="Print the configuration and exit.")
-    own = [_parameter("context", typer.Context), _parameter("show", Annotated[bool, show], False)]
+    text = "Print the configuration and exit; alone, as Python."
+    show = typer.Option("--cfg", help=text, metavar="[python|json|yaml]")
+    own = [
+        _parameter("context", typer.Context),
+        _parameter("show", Annotated[Literal["python", "json", "yaml"] | None, show], None),
+    ]
     return _with_signature(run, [*own, *_config_options(choices)])
 
 
@@ -116,20 +117,14 @@ def _with_signature(
     return run
 
 
-def resolve(choices: Mapping[str, Choice], options: Mapping[str, Any]) -> BaseTrainerConfig:
-    """Make the configuration that `options` name; apply their modifiers and `--set`."""
-    name = options.get("config") or next(iter(choices))
-    if name not in choices:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(choices)}.")
-    choice = choices[name]
-    config = choice() if callable(choice) else choice
-    for modifier in MODIFIERS.values():
-        value = options.get(modifier.name)
-        if value is not None and value is not False:  # 0 is a value.
-            modifier.apply(config, value)
-    for assignment in options.get("set") or ():
-        config = override(config, assignment)
-    return config
+def with_form(arguments: list[str]) -> list[str]:
+    """The command line with `--cfg python` for a `--cfg` that names no form."""
+    whole: list[str] = []
+    for argument, following in pairwise([*arguments, ""]):
+        whole.append(argument)
+        if argument == "--cfg" and following not in FORMS:
+            whole.append("python")
+    return whole
 
 
 def describe_mesh(config: BaseTrainerConfig) -> str:
@@ -146,18 +141,6 @@ def describe_mesh(config: BaseTrainerConfig) -> str:
 
 def _processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
-
-
-def render(value: Any, indent: int = 0) -> str:
-    """A configuration as nested `field: value` lines."""
-    lines = []
-    for item in fields(value):
-        field = getattr(value, item.name)
-        if is_dataclass(field) and not isinstance(field, type):
-            lines.append(f"{' ' * indent}{item.name}:\n{render(field, indent + 2)}")
-        else:
-            lines.append(f"{' ' * indent}{item.name}: {field!r}")
-    return "\n".join(lines)
 
 
 def _help(main: Main) -> str:

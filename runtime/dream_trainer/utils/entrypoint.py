@@ -12,8 +12,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
-from ..configs import BaseTrainerConfig, ConfigError, RunError, Stopped
-from ..lifecycle import HookError
+from ..configs import BaseTrainerConfig, ConfigError, HookError, RunError, Stopped
 from ..world import Process, accelerator_count
 
 P = ParamSpec("P")
