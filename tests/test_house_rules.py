@@ -28,7 +28,7 @@ DEMANDED_NAMES = {"dream_trainer/trainer/base.py", "dream_trainer/utils"}
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("configs", "contract"),
-    ("mesh",),
+    ("mesh", "processes"),
     ("world",),
     (
         "streams",
@@ -45,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lifecycle", "loop"),
     ("checkpoint",),
     ("trainer",),
-    ("callbacks", "loggers", "simulate"),
+    ("callbacks", "loggers", "report", "simulate"),
     ("utils",),
 )
 """The runtime from bottom to top: a module imports from its own layer and from below."""

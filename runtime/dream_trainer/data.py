@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler
 
 from .configs import RunError
-from .position import Reader, length
+from .position import Reader, length, shielded
 from .world import World
 
 
@@ -182,7 +182,9 @@ class ValidationBatches:
         self.world = world
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
-        votes = _votes(iter(self.loader), self.limit, self.world, dist.ReduceOp.MAX)
+        with shielded():
+            batches = iter(self.loader)
+        votes = _votes(batches, self.limit, self.world, dist.ReduceOp.MAX)
         last: Any = _END
         batch, vote = next(votes)
         following = next(votes)

@@ -1,7 +1,10 @@
 """Where a run is in its training data, and how it gets there again."""
 
+import signal
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +12,9 @@ import torch
 
 from .configs import RunError
 from .streams import RandomState
+
+STOP_SIGNALS = [getattr(signal, n) for n in ("SIGTERM", "SIGUSR1") if hasattr(signal, n)]
+"""What asks a run to save itself and stop: pre-emption, and Slurm's `--signal=USR1@SECONDS`."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Position:
         """As a checkpoint holds it: without classes, which another version may call otherwise."""
         start = None if self.start is None else vars(self.start)
         ahead = [vars(state) for state in self.ahead]
-        return {"batches": self.batches, "loader": self.loader, "start": start, "ahead": ahead}
+        return vars(self) | {"start": start, "ahead": ahead}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Position":
@@ -44,6 +50,7 @@ class Position:
             values["loader"],
             None if start is None else RandomState(**start),
             tuple(RandomState(**state) for state in values["ahead"]),
+            values.get("is_counted", True),
         )
 
 
@@ -63,6 +70,9 @@ class Reader:
     reads_ahead: bool = False
     given: int = field(default=0, init=False)
     """Batches that have been handed to training, those before the position included."""
+
+    waited: float = field(default=0.0, init=False)
+    """Seconds spent in the loader, since reading began."""
 
     def __post_init__(self) -> None:
         self.is_stateful = hasattr(self.loader, "state_dict") and hasattr(
@@ -92,13 +102,13 @@ class Reader:
     def __iter__(self) -> Iterator[Any]:
         if not self.given:
             self.start = self._streams() if self.keeps else None
-            self.batches = iter(self.loader)
+            self.batches = self._open()
             return self
         now = self._streams()
         if not self.has_state:
             self.start = self.start or now
             self.start.restore(generators=self.generators)
-        self.batches = iter(self.loader)
+        self.batches = self._open()
         if not self.has_state:
             self._read_past(self.given)
         if self.replayed:
@@ -112,7 +122,9 @@ class Reader:
             self.replayed.popleft().restore(generators=self.generators)
         records = self.keeps and self.reads_ahead
         before = self._streams() if records else None
+        begin = time.perf_counter()
         batch = next(self.batches)
+        self.waited += time.perf_counter() - begin
         if before is not None:
             self.pending.append((before, self.loader.state_dict() if self.is_stateful else None))
         if self.afterwards is not None and not self.replayed:
@@ -135,6 +147,10 @@ class Reader:
         start = None if self.is_stateful else self.start
         return Position(self.given, state, start, ahead, self.position.is_counted)
 
+    def _open(self) -> Iterator[Any]:
+        with shielded():
+            return iter(self.loader)
+
     def _read_past(self, count: int) -> None:
         for index in range(count):
             try:
@@ -147,6 +163,23 @@ class Reader:
 
     def _streams(self) -> RandomState:
         return RandomState.capture(generators=self.generators)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Keep SIGTERM and SIGUSR1 from the workers that a loader starts in here.
+
+    A scheduler sends them to every process of a job; a worker that died of one would end the
+    run, which wants to save itself first. Workers end with the process that they work for.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows has no such signals.
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def generators(loader: Any) -> list[torch.Generator]:

@@ -1,7 +1,6 @@
 """The processes of a run: which one this is, on what device, in which mesh."""
 
-import os
-from dataclasses import dataclass
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -9,45 +8,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from .configs import Axes, Comm, DeviceParameters, RunError, resolve_axes
+from .configs import Axes, DeviceParameters, RunError, resolve_axes
 from .mesh import build_mesh, flattened, shard_view
-
-
-@dataclass(frozen=True)
-class Process:
-    """This process as its launcher describes it."""
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-    local_world_size: int = 1
-    launched: bool = False
-    """Whether torchrun, Slurm or a like launcher started this process."""
-
-    @classmethod
-    def from_environment(cls) -> "Process":
-        """Read torchrun's variables, else Slurm's, else be the only process."""
-        env = os.environ
-        if "RANK" in env and "WORLD_SIZE" in env:
-            world_size = int(env["WORLD_SIZE"])
-            return cls(
-                rank=int(env["RANK"]),
-                world_size=world_size,
-                local_rank=int(env.get("LOCAL_RANK", 0)),
-                local_world_size=int(env.get("LOCAL_WORLD_SIZE", world_size)),
-                launched=True,
-            )
-        if "SLURM_STEP_ID" in env and "SLURM_PROCID" in env:
-            world_size = int(env["SLURM_NTASKS"])
-            nodes = int(env.get("SLURM_NNODES", 1))
-            return cls(
-                rank=int(env["SLURM_PROCID"]),
-                world_size=world_size,
-                local_rank=int(env["SLURM_LOCALID"]),
-                local_world_size=max(1, world_size // nodes),
-                launched=True,
-            )
-        return cls()
+from .processes import Process, start_process_group
 
 
 class World:
@@ -71,7 +34,7 @@ class World:
     replica_groups = 1
 
     def __init__(self, parameters: DeviceParameters) -> None:
-        process = Process.from_environment()
+        self.process = process = Process.from_environment()
         self.is_simulated = dist.is_initialized() and dist.get_backend() == "fake"
         """Whether a dry run pretends the other ranks: collectives then bring garbage."""
 
@@ -94,8 +57,9 @@ class World:
         """Join the process group and build the mesh. All ranks take part."""
         if not dist.is_initialized():
             comm = self.parameters.comm
-            self.job_store = start_process_group(self.rank, self.world_size, self.device, comm)
+            self.job_store = start_process_group(self.process, self.device, comm)
         mesh_device = "cpu" if self.device.type == "mps" else self.device.type
+        self.hosts = self._hosts()
         self.mesh = build_mesh(self.axes, self.parameters, mesh_device)
         names = self.mesh.mesh_dim_names or ()
         self.coordinate = {
@@ -106,6 +70,15 @@ class World:
         self.loss_mesh = flattened(self.mesh, ("dp_replicate", "dp_shard", "cp"))
         self.groups.append(self.loss_group)
         self.set_timeout(self.parameters.comm.init_timeout_seconds)
+
+    def _hosts(self) -> list[str]:
+        """The machines of the run, in the order of ranks. All ranks take part."""
+        own = socket.gethostname()
+        if self.is_simulated or self.world_size == self.process.local_world_size:
+            return [own]
+        everyone: list[tuple[int, str]] = [(0, "")] * self.world_size
+        dist.all_gather_object(everyone, (self.local_rank, own))
+        return [name for local_rank, name in everyone if local_rank == 0]
 
     @property
     def is_rank_zero(self) -> bool:
@@ -207,48 +180,3 @@ def pick_device(local_rank: int, world_size: int) -> torch.device:
     if world_size == 1 and torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
-
-
-def start_process_group(
-    rank: int, world_size: int, device: torch.device, comm: Comm
-) -> dist.Store | None:
-    """Join the other processes. All ranks take part; returns when all have come.
-
-    Returns the store of the job, where it outlives an attempt.
-    """
-    job_store, store = _stores(rank, world_size, comm)
-    dist.init_process_group(
-        # gloo beside NCCL: offloaded gradients and end-of-data flags live on the CPU.
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=store,
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=comm.init_timeout_seconds),
-        # No device_id: groups split off NCCL's own communicator would lose gloo.
-    )
-    return job_store
-
-
-def _stores(rank: int, world_size: int, comm: Comm) -> tuple[dist.Store | None, dist.Store]:
-    """The store that outlives an attempt, where there is one, and that of this attempt."""
-    env = os.environ
-    address = env.get("MASTER_ADDR") or env.get("SLURM_LAUNCH_NODE_IPADDR")
-    if world_size == 1 and address is None:
-        return None, dist.HashStore()
-    if address is None:
-        raise RunError(
-            f"WORLD_SIZE is {world_size}, but MASTER_ADDR is not set. "
-            "Launch with torchrun, or export the first node's address as MASTER_ADDR."
-        )
-    port = int(env.get("MASTER_PORT") or 20_000 + int(env.get("SLURM_JOB_ID", 0)) % 20_000)
-    agent_hosts = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(
-        address,
-        port,
-        world_size,
-        is_master=rank == 0 and not agent_hosts,
-        timeout=timedelta(seconds=comm.init_timeout_seconds),
-    )
-    # A restarted job finds the dead attempt's addresses unless each attempt has its own keys.
-    attempt = dist.PrefixStore(f"attempt{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    return store if agent_hosts else None, attempt

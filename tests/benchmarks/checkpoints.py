@@ -42,7 +42,7 @@ from dream_trainer.checkpoint.saving import Saver
 from dream_trainer.checkpoint.state import collect
 from dream_trainer.checkpoint.store import Store
 from dream_trainer.configs import CheckpointParameters, DeviceParameters
-from dream_trainer.world import Process
+from dream_trainer.processes import Process
 
 WIDTH = 1024
 

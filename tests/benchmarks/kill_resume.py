@@ -21,8 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "runtime"))
 
+from tests.runtime.forked import fork_server
 from tests.runtime.killed_run import Case
-from tests.runtime.killing import Bench, Moment, Verdict, fork_server
+from tests.runtime.killing import Bench, Moment, Verdict
 from tests.runtime.launching import restarted
 from tests.runtime.traps import OF_A_RESUME, POINTS, Trap
 

@@ -1,31 +1,16 @@
-"""Kill a run, resume it, and hold its log against that of a run nobody touched.
+"""Kill a run, resume it, and hold its log against that of a run nobody touched."""
 
-Runs are forked from a server that has imported everything already, so that a run begins at
-once; `killed_run` is what each process of one executes.
-"""
-
-import contextlib
-import multiprocessing
-import os
 import signal
-import socket
-import sys
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from dream_scaffold.project.options import Options
 from dream_scaffold.project.render import render_project
-from tests.conftest import LAUNCHER_VARIABLES, child_environment
-from tests.runtime.killed_run import Case, environment
+from tests.runtime.forked import Ended, Run
+from tests.runtime.killed_run import Case
 from tests.runtime.remains import Log, differences, left_over, logged_steps, published, read_log
 from tests.runtime.traps import OF_A_RESUME, Trap
-
-LIMIT = 120
-"""Seconds after which a run of a few seconds hangs."""
 
 STOPPED = 75
 DIED = -signal.SIGKILL
@@ -66,126 +51,6 @@ class Verdict:
     """Kills that found the run alive."""
 
     seconds: float = 0.0
-
-
-@dataclass
-class Ended:
-    """How the processes of a run ended."""
-
-    codes: list[int | None]
-    output: str
-    hung: bool
-
-
-class Run:
-    """The processes of one attempt of a run, in `folder`."""
-
-    def __init__(
-        self,
-        case: Case,
-        folder: Path,
-        *arguments: str,
-        traps: tuple[Trap, ...] = (),
-        variables: Mapping[str, str] | None = None,
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.files = [folder / f"output-{rank}.txt" for rank in range(case.ranks)]
-        port = free_port()
-        context = multiprocessing.get_context("forkserver")
-        self.processes: list[ForkServerProcess] = []
-        for rank, file in enumerate(self.files):
-            own = environment(case, traps) | dict(variables or {})
-            if case.ranks > 1:
-                own |= _rank_variables(rank, case.ranks, port)
-            process = context.Process(target=_work, args=(folder, own, arguments, file))
-            process.start()
-            self.processes.append(process)
-
-    def kill(self, ranks: list[int], number: int) -> bool:
-        """Whether one of them was there to be killed."""
-        alive = [self.processes[rank] for rank in ranks if self.processes[rank].is_alive()]
-        for process in alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid or 0, number)
-        return bool(alive)
-
-    def has_begun(self) -> bool:
-        """Whether all ranks have met: from then on they notice by themselves who is gone."""
-        return self.files[0].exists() and "\nrun run: " in "\n" + self.files[0].read_text()
-
-    def wait(self, limit: float = LIMIT) -> Ended:
-        """Until all have ended; what hangs is killed, and told."""
-        until = time.monotonic() + limit
-        for process in self.processes:
-            process.join(max(0.0, until - time.monotonic()))
-        hung = self.kill(list(range(len(self.processes))), signal.SIGKILL)
-        for process in self.processes:
-            process.join()
-        codes = [process.exitcode for process in self.processes]
-        output = "".join(f.read_text() if f.exists() else "" for f in self.files)
-        return Ended(codes, output, hung)
-
-    def wait_for_first(self, limit: float = LIMIT) -> None:
-        """Until one process has ended."""
-        until = time.monotonic() + limit
-        while all(process.is_alive() for process in self.processes):
-            if time.monotonic() > until:
-                return
-            time.sleep(0.002)
-
-
-def _work(
-    folder: Path, variables: Mapping[str, str], arguments: tuple[str, ...], file: Path
-) -> None:
-    """What a forked process does."""
-    os.chdir(folder)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    os.environ.update(variables)
-    sys.argv = ["train.py", *arguments]
-    from tests.runtime import killed_run
-
-    killed_run.main()
-
-
-def _rank_variables(rank: int, ranks: int, port: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@contextlib.contextmanager
-def fork_server() -> Iterator[None]:
-    """Where `Run` forks from; it has the environment of a child, and every import behind it."""
-    before = dict(os.environ)
-    for name in LAUNCHER_VARIABLES:
-        os.environ.pop(name, None)
-    os.environ.update(child_environment())
-    multiprocessing.set_forkserver_preload(["tests.runtime.killed_run"])
-    try:
-        forkserver.ensure_running()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    try:
-        first = multiprocessing.get_context("forkserver").Process(target=time.time)
-        first.start()  # Answers once everything is imported.
-        first.join()
-        yield
-    finally:
-        forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 class Bench:
@@ -255,10 +120,16 @@ def _kill_once(moment: Moment, folder: Path, attempt: int, life: float, verdict:
     # Every attempt has a part of its own of the time that is left.
     time.sleep(life * moment.at / (attempt + 1))
     victims = [moment.rank] if moment.spares else everyone
+    has_met, has_trained = run.has_said("run run: "), run.has_said("step ")
     verdict.hits += run.kill(victims, moment.number)
-    if moment.number == signal.SIGKILL and not run.has_begun():
-        run.kill(everyone, signal.SIGKILL)  # As launchers do; ranks would wait for each other.
-    _look_at(run.wait(), moment, victims, verdict, folder)
+    if not has_met:  # Ranks would wait for each other; launchers see to that.
+        run.kill(everyone, moment.number)
+    ended = run.wait()
+    _look_at(ended, verdict)
+    # Before it listens and after its end a process dies of a signal: nothing is lost then.
+    listens = has_trained and logged_steps(folder) < case.steps
+    if moment.number != signal.SIGKILL and listens and set(ended.codes) != {STOPPED}:
+        verdict.problems.append(f"did not stop in order: {ended.codes}\n{ended.output}")
 
 
 def _watch(run: Run, moment: Moment, victims: list[int], verdict: Verdict) -> None:
@@ -271,24 +142,16 @@ def _watch(run: Run, moment: Moment, victims: list[int], verdict: Verdict) -> No
     verdict.hits += was_hit
     if not was_hit:
         verdict.problems.append(f"the trap did not spring: {ended.codes}\n{ended.output}")
-    _look_at(ended, moment, victims, verdict, None)
+    _look_at(ended, verdict)
 
 
-def _look_at(
-    ended: Ended, moment: Moment, victims: list[int], verdict: Verdict, folder: Path | None
-) -> None:
-    """Nobody hangs or shows a traceback; who was asked to stop did so in order."""
+def _look_at(ended: Ended, verdict: Verdict) -> None:
+    """Nobody hangs, or shows a traceback."""
     told = f"{ended.codes}\n{ended.output}"
     if ended.hung:
         verdict.problems.append(f"hung: {told}")
     if "Traceback" in ended.output:
         verdict.problems.append(f"a traceback: {told}")
-    if moment.number == signal.SIGKILL or folder is None:
-        return
-    # Before it listens and after its end a process dies of the signal: nothing is lost then.
-    steps = logged_steps(folder)
-    if 0 < steps < moment.case.steps and set(ended.codes) != {STOPPED}:
-        verdict.problems.append(f"did not stop in order: {told}")
 
 
 def _lost(folder: Path, case: Case, verdict: Verdict) -> int:

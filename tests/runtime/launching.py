@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.conftest import child_environment, end_family, run_bounded
+from tests.runtime.forked import LIMIT
 from tests.runtime.killed_run import Case, environment
-from tests.runtime.killing import LIMIT, Bench
+from tests.runtime.killing import Bench
 from tests.runtime.remains import differences, left_over, logged_steps
 from tests.runtime.traps import Trap
 

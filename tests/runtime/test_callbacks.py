@@ -364,7 +364,12 @@ class TestCollection:
         changed.callbacks = None
         trainer = TinyTrainer(changed, batches(1))
         trainer.fit()
-        assert [type(callback) for callback in trainer.callbacks] == [ProgressBar, LoggerCallback]
+        assert [type(callback).__name__ for callback in trainer.callbacks] == [
+            "ProgressBar",
+            "MetricLoggerCallback",
+            "LRLoggerCallback",
+            "LoggerCallback",
+        ]
 
 
 class TestInterrupt:

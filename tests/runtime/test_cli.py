@@ -18,10 +18,10 @@ from dream_trainer.utils import entrypoint
 from dream_trainer.utils.cli import cli
 from dream_trainer.utils.entrypoint import processes
 from dream_trainer.utils.modifiers import MODIFIERS, register_modifier
-from dream_trainer.world import Process
 from tests.conftest import run_bounded
 
 D = DeviceParameters
+RUNTIME = Path(__file__).parents[2] / "runtime"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -587,59 +587,51 @@ class TestSet:
         assert result.err.splitlines()[0] == f"error: {text}"
 
 
-class TestProcess:
-    def read(self, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Process:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        return Process.from_environment()
+HEAVY = (
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+    "torchmetrics",
+    "wandb",
+    "rich.table",
+    "rich.progress",
+    "fsspec",
+    "dream_trainer.lifecycle",
+    "dream_trainer.loop",
+    "dream_trainer.checkpoint",
+    "dream_trainer.simulate",
+)
 
-    def test_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.read(monkeypatch) == Process(0, 1, 0, 1, launched=False)
 
-    @pytest.mark.parametrize(
-        "variables",
-        [
-            {"LOCAL_RANK": "1"},
-            {"WORLD_SIZE": "4"},
-            {"RANK": "1"},
-            {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},
-        ],
+def test_nothing_heavy_is_imported_before_a_run() -> None:
+    text = (
+        "import sys; import dream_trainer.utils.cli; from dream_trainer import DreamTrainer; "
+        f"print([name for name in {HEAVY} if name in sys.modules])"
     )
-    def test_half_an_environment_is_none(
-        self, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert self.read(monkeypatch, **variables) == Process()
+    done = run_bounded([sys.executable, "-c", text], cwd=RUNTIME, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stdout + done.stderr
 
-    def test_torchrun(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        process = self.read(
-            monkeypatch, RANK="9", WORLD_SIZE="16", LOCAL_RANK="1", LOCAL_WORLD_SIZE="8"
-        )
-        assert process == Process(9, 16, 1, 8, launched=True)
 
-    def test_without_local_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        process = self.read(monkeypatch, RANK="3", WORLD_SIZE="4")
-        assert process == Process(3, 4, 0, 4, launched=True)
-
-    def test_slurm(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        slurm = {
-            "SLURM_STEP_ID": "0",
-            "SLURM_PROCID": "5",
-            "SLURM_NTASKS": "8",
-            "SLURM_NNODES": "2",
-            "SLURM_LOCALID": "1",
+def test_completion(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from dream_trainer.configs import DreamTrainerConfig\n"
+        "from dream_trainer.utils.cli import cli\n"
+        "def main(config): raise SystemExit('it trained')\n"
+        "cli(main, DreamTrainerConfig)\n"
+    )
+    for begun, expected in (
+        ("--no-c", {"--no-compile", "--no-ckpt", "--no-checks"}),
+        ("ver", {"verify"}),
+    ):
+        variables = {
+            "_TRAIN.PY_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"train.py {begun}",
+            "COMP_CWORD": "1",
+            "PYTHONPATH": str(RUNTIME),
         }
-        assert self.read(monkeypatch, **slurm) == Process(5, 8, 1, 4, launched=True)
-
-    def test_torchrun_inside_slurm(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        process = self.read(
-            monkeypatch,
-            SLURM_STEP_ID="0",
-            SLURM_PROCID="0",
-            SLURM_NTASKS="2",
-            SLURM_LOCALID="0",
-            RANK="7",
-            WORLD_SIZE="8",
-            LOCAL_RANK="3",
-            LOCAL_WORLD_SIZE="4",
-        )
-        assert process == Process(7, 8, 3, 4, launched=True)
+        done = run_bounded([sys.executable, str(script)], cwd=tmp_path, timeout=60, env=variables)
+        assert expected <= set(done.stdout.split()), done.stdout + done.stderr

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import DataLoader, Sampler
 
-from dream_trainer import world as world_module
+from dream_trainer import processes
 from dream_trainer.configs import ConfigError, DeviceParameters, RunError, resolve_axes
 from dream_trainer.configs.device import Comm
 from dream_trainer.parallel.context import attention_across, context_parallel
@@ -183,9 +183,9 @@ def test_mode_02_no_mesh_on_a_tensor_parallel_model(fake_world: Any) -> None:
 def test_mode_03_gloo_beside_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {}
     monkeypatch.setattr(
-        world_module.dist, "init_process_group", lambda b, **k: options.update(b=b)
+        processes.dist, "init_process_group", lambda b, **k: options.update(b=b)
     )
-    world_module.start_process_group(0, 1, torch.device("cuda", 0), Comm())
+    processes.start_process_group(processes.Process(), torch.device("cuda", 0), Comm())
     assert options == {"b": "cpu:gloo,cuda:nccl"}
 
 

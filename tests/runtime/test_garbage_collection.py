@@ -121,6 +121,4 @@ def test_a_collector_that_was_off_stays_off() -> None:
 def test_never_is_refused() -> None:
     with pytest.raises(ValueError) as raised:
         GarbageCollectionCallback(every_n_steps=0)
-    assert (
-        str(raised.value) == "every_n_steps=0 would never collect. Use a whole number from 1."
-    )
+    assert str(raised.value) == "every_n_steps=0 would never collect. Use a whole number from 1."

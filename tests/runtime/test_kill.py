@@ -6,11 +6,17 @@ for bit, and has lost no more than the steps of one cadence, of two where saves 
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from torch.distributed.checkpoint.planner import SavePlan
 
+from dream_trainer.checkpoint.manifest import Manifest
+from dream_trainer.checkpoint.store import Store
+from dream_trainer.checkpoint.writer import publishing_writer
+from tests.runtime.forked import fork_server
 from tests.runtime.killed_run import Case
-from tests.runtime.killing import Bench, Moment, fork_server
+from tests.runtime.killing import Bench, Moment
 from tests.runtime.traps import OF_A_RESUME, POINTS, Trap
 
 ALONE = Case(loader="samples", window=2)
@@ -58,3 +64,14 @@ def test_no_step_is_lost(bench: Bench, moment: Moment) -> None:
     verdict = bench.judge(moment)
     assert not verdict.problems, "\n".join(verdict.problems)
     assert len(verdict.lost) == moment.times
+
+
+def test_only_the_first_rank_makes_the_folder(tmp_path: Path) -> None:
+    """It clears what an earlier attempt left there: another rank's folder might go with that."""
+    manifest = Manifest(step=1, epoch=0, experiment="run", created=0.0, world_size=2, axes={})
+    store = Store(str(tmp_path))
+    for is_first in (False, True):
+        writer = publishing_writer(store, manifest, read_back=False)
+        writer.set_up_storage_writer(is_first)
+        writer.prepare_local_plan(SavePlan([]))
+        assert store.folders() == ["step-00000001.unfinished"] * is_first

@@ -1,6 +1,7 @@
 """Checkpoints on disk: which count, which are damaged, which are best, which go."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,9 @@ class TestManifest:
             Manifest.from_json(text)
 
     def test_fields_of_a_later_version_are_left_out(self) -> None:
-        text = manifest(3).as_json().replace(b'"step": 3', b'"step": 3, "colour": "red"')
-        assert Manifest.from_json(text).step == 3
+        values = json.loads(manifest(3).as_json())
+        del values["checksum"]
+        assert Manifest.from_json(json.dumps(values | {"colour": "red"}).encode()).step == 3
 
 
 class TestFolder:

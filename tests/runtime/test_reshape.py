@@ -108,7 +108,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Record]:
         ranks = (2, 4, 1, 2)[number]
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command = [sys.executable, *(torchrun if ranks > 1 else []), str(SCRIPT)]
-        done = run_bounded([*command, str(written), str(root)], cwd=root, timeout=150)
+        done = run_bounded([*command, str(written), str(root)], cwd=root, timeout=200)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return lambda name: json.loads((root / f"{name}.json").read_text())
 

@@ -8,9 +8,21 @@ from .logger import LoggerCallback
 from .progress_bar import ProgressBar
 
 if TYPE_CHECKING:
+    from .benchmark import BenchmarkCallback
     from .checkpoint import AsyncCheckpointCallback, CheckpointCallback
+    from .ema import EMACallback
     from .export import ExportCallback
+    from .fault_tolerance import FaultToleranceCallback
+    from .fp8 import Fp8Quantization
+    from .garbage_collection import GarbageCollectionCallback
+    from .graph_breaks import FindGraphBreaksCallback
     from .load_partial_checkpoint import LoadPartialCheckpointCallback
+    from .lr_logger import LRLoggerCallback
+    from .media_logger import MediaLoggerCallback
+    from .metric_logger import MetricLoggerCallback
+    from .model_watch import ModelWatchCallback
+    from .optimize_fsdp import OptimizeFSDP
+    from .profiler import ProfileCallback
 
 LATE = {
     "AsyncCheckpointCallback": "checkpoint",
@@ -37,14 +49,29 @@ LATE = {
 
 __all__ = [
     "AsyncCheckpointCallback",
+    "BenchmarkCallback",
     "Callback",
     "CallbackCollection",
     "CheckpointCallback",
+    "EMACallback",
     "ExportCallback",
+    "FaultToleranceCallback",
+    "FindGraphBreaksCallback",
+    "Fp8Quantization",
+    "GarbageCollectionCallback",
+    "LRLoggerCallback",
     "LoadPartialCheckpointCallback",
     "LoggerCallback",
+    "MediaLoggerCallback",
+    "MetricLoggerCallback",
+    "ModelSummary",
+    "ModelWatchCallback",
+    "OptimizeFSDP",
+    "ProfileCallback",
     "ProgressBar",
     "RankZeroCallback",
+    "TrainerSummary",
+    "WeightTransferCallback",
 ]
 
 

@@ -41,22 +41,24 @@ class CheckpointCallback(Callback):
         self.known: dict[str, float] = {}
         self.is_interrupted = self.has_saved = False
 
-    def post_setup(self, trainer: "DreamTrainer") -> None:
-        parameters = trainer.config.checkpoint_parameters or CheckpointParameters()
-        if not parameters.enable:
-            return
-        store = Store(folder_of(parameters.root_dir, trainer.experiment))
-        self.parameters = parameters
-        self.saver = Saver(trainer.world, store, parameters, self.behind)
-        self.requests = Requests(
-            trainer.world, parameters.time_limit_minutes, parameters.checkpoint_every_n_minutes
+    def pre_configure(self, trainer: "DreamTrainer") -> None:
+        self.parameters = trainer.config.checkpoint_parameters or CheckpointParameters()
+        every, limit = (
+            self.parameters.checkpoint_every_n_minutes,
+            self.parameters.time_limit_minutes,
         )
-        trainer.keeps_position = True
+        self.requests = Requests(trainer.world, limit, every)
+        if self.parameters.enable:
+            self.requests.listen()  # Already: set-up can take long, and a stop must not be lost.
+
+    def post_setup(self, trainer: "DreamTrainer") -> None:
+        if self.parameters.enable:
+            store = Store(folder_of(self.parameters.root_dir, trainer.experiment))
+            self.saver = Saver(trainer.world, store, self.parameters, self.behind)
+            trainer.keeps_position = True
 
     def pre_fit(self, trainer: "DreamTrainer") -> None:
-        if self.saver is not None:
-            self.saved_step = trainer.start_step or -1
-            self.requests.listen()
+        self.saved_step = trainer.start_step or -1
 
     def post_validation_step(
         self, trainer: "DreamTrainer", result: dict[str, Any], batch: Any, batch_idx: int

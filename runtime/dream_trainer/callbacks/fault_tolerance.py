@@ -9,16 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ..checkpoint import state
-from ..checkpoint.restore import COUNTERS
-from ..configs import RunError
+from ..checkpoint.handover import packed_state, unpack_state
+from ..configs import FaultToleranceParameters, RunError
 from ..position import Position
-from ..seeding import seed_everything, stream_seed
+from ..streams import seed_everything, stream_seed
 from .callback import Callback
 
 if TYPE_CHECKING:
@@ -49,6 +47,7 @@ class FaultToleranceCallback(Callback):
     def pre_configure(self, trainer: "DreamTrainer") -> None:
         self.parameters = parameters = trainer.config.fault_tolerance_parameters
         if parameters is None or not parameters.enable:
+            self.parameters = None
             return
         group = _number(parameters.replica_group, "REPLICA_GROUP_ID", 0)
         groups = _number(parameters.replica_groups, "NUM_REPLICA_GROUPS", 1)
@@ -67,7 +66,7 @@ class FaultToleranceCallback(Callback):
         trainer.experiment += f"-replica{group}" if groups > 1 else ""
 
     def post_setup(self, trainer: "DreamTrainer") -> None:
-        if self.parameters is None or not self.parameters.enable:
+        if self.parameters is None:
             return
         world = trainer.world
         if len(trainer.optimizers) > 1:
@@ -78,14 +77,12 @@ class FaultToleranceCallback(Callback):
         if world.replica_group:  # The weights are made: from here on, dropout of its own.
             seed = crc32(f"{trainer.config.seed}/replica{world.replica_group}".encode())
             seed_everything(stream_seed(seed, world.coordinate, world.axes.sizes))
-        self.connect(trainer)
+        self.connect(trainer, self.parameters)
         trainer.gradient_sync.across = self.average
 
-    def connect(self, trainer: "DreamTrainer") -> None:
+    def connect(self, trainer: "DreamTrainer", parameters: FaultToleranceParameters) -> None:
         """Join the lighthouse. All ranks of the group take part."""
-        torchft, parameters, world = _torchft(), self.parameters, trainer.world
-        if parameters is None:
-            return
+        torchft, world = _torchft(), trainer.world
         host, port, self.store = socket.gethostname(), 0, None
         if world.is_rank_zero:
             self.store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
@@ -126,8 +123,8 @@ class FaultToleranceCallback(Callback):
 
     def average(self, gradients: Sequence[Tensor]) -> None:
         """Average over the groups of this step; after a failure the step will not count."""
-        parts = [part for gradient in gradients if (part := _local(gradient)).numel()]
-        for work in [self.manager.allreduce(part) for part in parts]:
+        parts = [g._local_tensor if isinstance(g, DTensor) else g for g in gradients]
+        for work in [self.manager.allreduce(part) for part in parts if part.numel()]:
             work.wait()
 
     def pre_optimizer_step(self, trainer: "DreamTrainer", optimizer: "Optimizer") -> None:
@@ -141,8 +138,8 @@ class FaultToleranceCallback(Callback):
                 parameter.grad = None
         self._say(
             trainer,
-            f"warning: step {trainer.global_step + 1} is given up: a replica group was lost, or "
-            f"fewer than min_replica_size={self.manager._min_replica_size} took part",
+            f"warning: step {trainer.global_step + 1} is given up: a replica group was lost in "
+            "it, or too few took part",
         )
 
     def heal(self, trainer: "DreamTrainer", received: dict[str, Any]) -> None:
@@ -169,71 +166,6 @@ class FaultToleranceCallback(Callback):
     def _say(self, trainer: "DreamTrainer", text: str) -> None:
         if trainer.world.is_rank_zero:
             print(text, file=sys.stderr if text.startswith("warning") else sys.stdout, flush=True)
-
-
-def packed_state(trainer: "DreamTrainer") -> dict[str, Any]:
-    """This rank's share of all that is trained, and where the loop is; it shares memory."""
-    return {
-        "models": _packed(state.model_state(trainer)),
-        "optimizers": _packed(state.optimizer_state(trainer)),
-        "settings": {name: state.settings(o) for name, o in trainer.optimizers.items()},
-        "schedulers": [scheduler.state_dict() for scheduler in trainer.schedulers.values()],
-        "callbacks": {
-            name: _packed(callback.state_dict())
-            for name, callback in state.named_callbacks(trainer).items()
-        },
-        "counters": {name: getattr(trainer, name) for name in COUNTERS},
-        # The batch under way has not been trained on.
-        "batches": trainer.position.batches if trainer.reader is None else trainer.reader.given - 1,
-    }
-
-
-@torch.no_grad()
-def unpack_state(trainer: "DreamTrainer", received: dict[str, Any]) -> None:
-    """Take up what `packed_state` gave on the same mesh."""
-    for key, tensor in state.model_state(trainer).items():
-        _fill(tensor, received["models"][key])
-    parameters = {
-        f"{state.OPTIMIZERS}.{name}.{trainer.parameter_names[id(parameter)]}": parameter
-        for name, optimizer in trainer.optimizers.items()
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    }
-    of_optimizers = {}
-    for key, (is_sharded, value) in received["optimizers"].items():
-        of_optimizers[key] = value
-        if is_sharded:
-            parameter = parameters[key.rpartition(".")[0]]
-            like = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False)
-            of_optimizers[key] = _fill(like, (is_sharded, value))
-    state.load_optimizers(trainer, of_optimizers, received["settings"])
-    for scheduler, values in zip(
-        trainer.schedulers.values(), received["schedulers"], strict=True
-    ):
-        scheduler.load_state_dict(values)
-    for name, callback in state.named_callbacks(trainer).items():
-        own, theirs = callback.state_dict(), received["callbacks"][name]
-        callback.load_state_dict({key: _fill(own.get(key), v) for key, v in theirs.items()})
-    for name, value in received["counters"].items():
-        setattr(trainer, name, value)
-
-
-def _packed(values: dict[str, Any]) -> dict[str, tuple[bool, Any]]:
-    """Each value as this rank has it, and whether it is a part of a sharded tensor."""
-    return {key: (isinstance(value, DTensor), _local(value)) for key, value in values.items()}
-
-
-def _fill(own: Any, packed: tuple[bool, Any]) -> Any:
-    """`own`, filled, where it is a tensor of the right shape, else what came."""
-    value = packed[1]
-    if isinstance(own, Tensor) and isinstance(value, Tensor) and _local(own).shape == value.shape:
-        _local(own).copy_(value)
-        return own
-    return value
-
-
-def _local(value: Any) -> Any:
-    return value._local_tensor if isinstance(value, DTensor) else value
 
 
 def _number(value: int | None, variable: str, default: int) -> int:

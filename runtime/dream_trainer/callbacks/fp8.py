@@ -88,11 +88,10 @@ class Fp8Quantization(Callback):
     def _report(self, trainer: "DreamTrainer") -> None:
         reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
         if not self.converted:
+            told = f" to convert: {shortened(reasons, 3)}" if reasons else ""
             raise RunError(
-                f"Fp8Quantization found no linear layer to convert: {shortened(reasons, 3)}. "
-                "Leave it out (--no-fp8), or change the sizes or exclude."
-                if reasons
-                else "Fp8Quantization found no linear layer in the models. Leave it out (--no-fp8)."
+                f"Fp8Quantization found no linear layer{told}. Leave it out (--no-fp8), or change "
+                "the sizes or exclude."
             )
         if trainer.world.is_rank_zero:
             told = f", skipped {shortened(reasons)}" if reasons else ""

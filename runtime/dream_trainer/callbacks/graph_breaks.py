@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from traceback import format_list
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from ..lifecycle import named_parts
 from .callback import Callback, release, surround
@@ -17,22 +19,37 @@ if TYPE_CHECKING:
     from ..trainer import DreamTrainer
 
 
+@dataclass(frozen=True)
+class Break:
+    """One place where a graph ends, and why."""
+
+    place: str
+    reason: str
+    stack: str
+    blocks: list[str]
+    """In which it happened, each as often as the compiler came to it."""
+
+    def __str__(self) -> str:
+        blocks = ", ".join(dict.fromkeys(self.blocks))
+        return f"{len(self.blocks)}x {self.place}, of {blocks}\n{self.stack}{self.reason}"
+
+
 class FindGraphBreaksCallback(Callback):
     """Says once, after `skip` steps, what breaks the graphs of the models, and where.
 
     Motive: compiled code with breaks runs, only slower, and nothing complains. One step shows
     how each compiled block is called, or each model where none is compiled; the compiler then
-    explains these very calls. `output_path` gets every place with its reason, its stack and
-    how often it came; `breaks` holds the same. Every rank takes part, rank 0 writes. Code is
-    compiled anew afterwards; `stop` ends the run instead.
+    goes through these very calls. `output_path` gets every place with its reason, its stack
+    and how often the compiler came to it; `breaks` holds the same. Every rank takes part, rank
+    0 writes. Code is compiled anew afterwards; `stop` ends the run instead.
     """
 
     def __init__(
         self, output_path: str | Path = "graph_breaks.log", skip: int = 5, stop: bool = False
     ) -> None:
         self.output_path, self.skip, self.stop = Path(output_path), skip, stop
-        self.breaks: dict[str, list[str]] = {}
-        """Place and reason -> the blocks that break there, each as often as it does."""
+        self.breaks: dict[tuple[str, str], Break] = {}
+        """By place and reason."""
 
         self.calls: dict[str, tuple[nn.Module, Any, Any]] = {}
         self.done = 0
@@ -75,9 +92,11 @@ class FindGraphBreaksCallback(Callback):
                 step.callback(handle.remove)
             yield
         state = trainer.random_state()
+        trainer.gradient_sync.set(False)  # DDP would wait for a backward of these calls.
         # Still within autocast and what the mesh needs around a step.
         for name, (block, args, kwargs) in self.calls.items():
             self._explain(name, block, args, kwargs)
+        trainer.gradient_sync.set(True)
         trainer.restore_random_state(state)
         if trainer.world.is_rank_zero:
             self._report(len(blocks))
@@ -88,28 +107,32 @@ class FindGraphBreaksCallback(Callback):
 
     def _explain(self, name: str, block: nn.Module, args: Any, kwargs: Any) -> None:
         import torch._dynamo
+        from torch._dynamo.utils import graph_break_reasons
 
-        explained = torch._dynamo.explain(block._call_impl)(*args, **kwargs)
-        for found in explained.break_reasons:
-            last = found.user_stack[-1]
-            where = f"{last.filename}:{last.lineno} in {last.name}"
-            text = f"{where}\n{''.join(format_list(found.user_stack))}{found.reason}"
-            self.breaks.setdefault(text, []).append(name)
+        torch._dynamo.reset()
+        # DDP's hooks would break the graph of a model that is not compiled; FSDP's have to run.
+        hooked = block._compiled_call_impl or isinstance(block, FSDPModule)
+        call = block._call_impl if hooked else block.forward
+        # torch._dynamo.explain would miss a break before the first operation.
+        torch.compile(call, backend="eager")(*args, **kwargs)
+        for found in graph_break_reasons:
+            last = found.user_stack[-1] if found.user_stack else None
+            place = f"{last.filename}:{last.lineno} in {last.name}" if last else "torch"
+            stack = "".join(format_list(found.user_stack))
+            new = Break(place, found.reason, stack, [])
+            self.breaks.setdefault((place, found.reason), new).blocks.append(name)
+        torch._dynamo.reset()
 
     def _report(self, blocks: int) -> None:
-        count = sum(map(len, self.breaks.values()))
+        breaks = sorted(self.breaks.values(), key=lambda found: -len(found.blocks))
+        count = sum(len(found.blocks) for found in breaks)
         ran = f"blocks explained: {len(self.calls)} of {blocks}"
-        title = f"{count} graph breaks, different ones: {len(self.breaks)}, {ran}"
-        places = sorted(self.breaks.items(), key=lambda item: -len(item[1]))
-        parts = [
-            f"{len(names)}x {text}\n  of {', '.join(dict.fromkeys(names))}"
-            for text, names in places
-        ]
+        title = f"graph breaks: {count}, different ones: {len(breaks)}, {ran}"
         self.output_path.parent.mkdir(parents=True, exist_ok=True)
-        self.output_path.write_text("\n\n".join([title, *parts]) + "\n")
+        self.output_path.write_text("\n\n".join([title, *map(str, breaks)]) + "\n")
         print(f"{title}; written to {self.output_path}", flush=True)
-        for text, names in places:
-            print(f"  {len(names)}x {text.partition(chr(10))[0]}", flush=True)
+        for found in breaks:
+            print(f"  {len(found.blocks)}x {found.place}", flush=True)
 
 
 def _blocks(trainer: "DreamTrainer") -> dict[str, nn.Module]:

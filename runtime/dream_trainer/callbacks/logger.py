@@ -16,6 +16,9 @@ from .callback import Callback
 if TYPE_CHECKING:
     from ..trainer import DreamTrainer
 
+SHOWN = 12
+"""Values on a line of the terminal; the record has all of them."""
+
 
 class LoggerCallback(Callback):
     """Reports what `training_step` and `validation_step` return.
@@ -136,7 +139,9 @@ class LoggerCallback(Callback):
         trainer.logged |= values
         if not trainer.world.is_rank_zero or not values:
             return
-        shown = "  ".join(f"{name} {_short(value)}" for name, value in values.items())
+        first = list(values.items())[:SHOWN]
+        shown = "  ".join(f"{name} {_short(value)}" for name, value in first)
+        shown += f"  and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
         steps = trainer.expected_steps
         total = f"/{steps}" if steps else ""
         print(f"step {trainer.global_step:>{len(str(steps or 0))}}{total}  {shown}", flush=True)
@@ -178,8 +183,9 @@ def summary(trainer: "DreamTrainer") -> str:
     processes = "1 process" if world.world_size == 1 else f"{world.world_size} processes"
     logging = trainer.config.logging_parameters
     log = f", log in {logging.root_dir}/{trainer.experiment}/" if logging.enabled else ""
+    hosts = f" on {len(world.hosts)} hosts ({', '.join(world.hosts)})" * (len(world.hosts) > 1)
     return (
-        f"run {trainer.experiment}: {processes} on {world.device.type}, mesh {world.axes}, "
+        f"run {trainer.experiment}: {processes} on {world.device.type}{hosts}, mesh {world.axes}, "
         f"{count:,} parameters{' in the stages of rank 0' if world.axes.pp > 1 else ''}{log}"
     )
 

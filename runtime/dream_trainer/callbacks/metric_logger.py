@@ -117,9 +117,7 @@ class MetricLoggerCallback(Callback):
 
 def _named_metrics(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The metrics in an attribute, each under the name it is logged with."""
-    if is_metric(value) and not isinstance(value, (nn.ModuleList, nn.ModuleDict)):
-        yield name, value
-    elif hasattr(value, "compute") and is_metric(value):  # A MetricCollection.
+    if is_metric(value) and hasattr(value, "compute"):  # No plain list or dict of them.
         yield name, value
     elif isinstance(value, (dict, nn.ModuleDict)):
         for key, item in value.items():

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SCHEDULED = {"lr", "momentum", "betas"}
 """What schedulers change: no difference to speak of."""
 
+PROGRESS = {"last_epoch", "T_cur", "T_i"}
+"""What schedulers know of how far they are; so do their names with an underscore."""
+
 
 def continue_data(
     trainer: "DreamTrainer", position: Position, manifest: Manifest, batch_size: int | None
@@ -88,4 +91,18 @@ def differences(trainer: "DreamTrainer", shared: dict[str, Any]) -> list[str]:
                         f"{name}, group {index}: {key} stays {old[key]} as in the checkpoint, "
                         f"not {new[key]}"
                     )
+        notes += _of_schedule(name, trainer.schedulers.get(optimizer), shared["schedulers"])
     return sorted(notes)
+
+
+def _of_schedule(name: str, scheduler: Any, saved: dict[str, Any]) -> list[str]:
+    """What a schedule would be by the configuration: its numbers, but for how far it is."""
+    if scheduler is None:
+        return []
+    old, new = saved[name], scheduler.state_dict()
+    told = [key for key in old.keys() & new.keys() - PROGRESS if not key.startswith("_")]
+    return [
+        f"the schedule of {name}: {key} stays {old[key]} as in the checkpoint, not {new[key]}"
+        for key in told
+        if isinstance(old[key], (int, float, str)) and old[key] != new[key]
+    ]

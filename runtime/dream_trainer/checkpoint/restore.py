@@ -167,7 +167,8 @@ def _predecessor(trainer: "DreamTrainer", manifest: Manifest) -> int:
     if axes == world.axes.sizes:
         return world.rank
     is_split_alike = manifest.progress["dp_size"] == world.dp_size
-    return world.dp_rank * axes["cp"] * axes["tp"] if is_split_alike else 0
+    own = world.dp_rank % world.axes.dp_size  # Each replica group saves for itself.
+    return own * axes["cp"] * axes["tp"] if is_split_alike else 0
 
 
 def read(checkpoint: Checkpoint, template: dict[str, Any]) -> None:

@@ -198,6 +198,8 @@ def reason(error: BaseException) -> str:
     if isinstance(error, CheckpointException) and error.failures:
         rank, (first, _) = min(error.failures.items())
         return f"rank {rank}: {type(first).__name__}: {first}".splitlines()[0]
+    if "Timed out waiting" in str(error):  # gloo's words, of a line of its source.
+        return "TimeoutError: another rank was not done within save_timeout_seconds"
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from ..position import STOP_SIGNALS
 from ..world import World
 
 STOPPED = 75
 """Exit code of a run that saved and stopped early: EX_TEMPFAIL, start it again to go on."""
-
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-"""What asks for it: pre-emption, and Slurm's `--signal=USR1@SECONDS`."""
 
 TIME_LIMIT = 99
 
@@ -44,11 +42,14 @@ class Requests:
         self.every = every
         self.saved_at = time.monotonic()
         self.asked: tuple[Any, torch.Tensor] | None = None
+        self.is_outdated = False
+        """Whether the save that is being asked for has been made in the meantime."""
+
         self.handlers: dict[int, Any] = {}
 
     def listen(self) -> None:
         """Note the signals instead of dying of them."""
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             try:
                 self.handlers[number] = signal.signal(number, self._note)
             except ValueError:  # Only the main thread may listen.
@@ -75,11 +76,16 @@ class Requests:
         if before is None:
             return Agreed("", False)
         before[0].wait()
-        return _agreed(before[1])
+        agreed = _agreed(before[1])
+        if self.is_outdated:
+            agreed = agreed._replace(save=False)
+        self.is_outdated = False
+        return agreed
 
     def saved(self) -> None:
         """The time to the next save by the clock starts now."""
         self.saved_at = time.monotonic()
+        self.is_outdated = self.asked is not None
 
     def _stop(self) -> int:
         if self.limit is not None and time.monotonic() > self.limit:

@@ -76,9 +76,11 @@ class _Publishing:
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         if self.failure is not None:
             raise self.failure
+        if not self.is_first:
+            return plan  # Made here, the folder might be the one that the first rank removes.
         # Nobody writes before all have planned: the others' files are not there yet.
         folder = working_name(self.store, self.manifest.step)
-        if self.is_first and folder in self.store.folders():
+        if folder in self.store.folders():
             self.store.remove(folder)
         return super().prepare_local_plan(plan)  # type: ignore[misc,no-any-return]
 

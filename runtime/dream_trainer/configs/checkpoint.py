@@ -61,7 +61,7 @@ class CheckpointParameters:
     """Patterns of what `init_from` may hold in vain."""
 
     time_limit_minutes: float | None = None
-    """Save and stop, with exit code 75, so long after the set-up."""
+    """Save and stop, with exit code 75, so long after the ranks have met."""
 
     on_failed_save: Literal["continue", "stop"] = "continue"
     """What a full disk or a slow store does to the run. Bugs in hooks always end it."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from .logger import Histogram, Logger, Run
@@ -51,7 +52,7 @@ class TensorBoardLogger(Logger):
     def spread(self, step: int, histograms: Mapping[str, Histogram]) -> None:
         for name, histogram in histograms.items():
             counts, edges = histogram.counts, histogram.edges
-            middles = [(low + high) / 2 for low, high in zip(edges, edges[1:], strict=False)]
+            middles = [(low + high) / 2 for low, high in pairwise(edges)]
             pairs = list(zip(counts, middles, strict=True))
             self.writer.add_histogram_raw(
                 name,

@@ -1,14 +1,12 @@
 """A run on Weights & Biases, or in its files until they are synchronised."""
 
 import json
-import netrc
 import os
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from ..configs import RunError, WandbLoggingParameters
 from .logger import Histogram, Logger, Run
@@ -38,7 +36,7 @@ class WandbLogger(Logger):
 
         identity = run.folder / IDENTITY
         known = _read_identity(identity) if run.start_step else None
-        mode = self.parameters.mode or os.environ.get("WANDB_MODE")
+        mode: Any = self.parameters.mode or os.environ.get("WANDB_MODE")
         if mode is None:
             mode = "online" if _has_key(wandb) else "offline"
             if mode == "offline":
@@ -124,16 +122,8 @@ def _read_identity(path: Path) -> str | None:
 
 
 def _has_key(wandb: Any) -> bool:
-    """Whether wandb would find an API key without asking for one."""
-    settings = wandb.setup().settings
-    if settings.api_key or settings.identity_token_file:
-        return True
-    places = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]
-    for place in places:
-        try:
-            known = netrc.netrc(Path(place).expanduser()) if place else None
-        except (OSError, netrc.NetrcParseError):
-            continue
-        if known is not None and known.authenticators(urlparse(settings.base_url).hostname or ""):
-            return True
-    return False
+    """Whether wandb finds an API key without asking for one."""
+    try:
+        return bool(wandb.login(prompt=False, verify=False))
+    except TypeError:  # Before 0.31.
+        return bool(wandb.api.api_key)

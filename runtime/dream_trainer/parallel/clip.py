@@ -19,7 +19,7 @@ def total_norm(gradients: Sequence[Tensor], pp_group: dist.ProcessGroup | None =
     spread: dict[tuple[dist.ProcessGroup, ...], list[Tensor]] = defaultdict(list)
     for gradient in gradients:
         if isinstance(gradient, DTensor):
-            gradient = _reduced(gradient)
+            gradient = reduced(gradient)
             mesh = gradient.device_mesh
             groups = tuple(
                 mesh.get_group(dim)
@@ -43,7 +43,7 @@ def total_norm(gradients: Sequence[Tensor], pp_group: dist.ProcessGroup | None =
     return total.sqrt()
 
 
-def _reduced(gradient: DTensor) -> DTensor:
+def reduced(gradient: DTensor) -> DTensor:
     """Sequence-parallel norms leave each rank its own share of a sum: square the sum, not it."""
     if not any(placement.is_partial() for placement in gradient.placements):
         return gradient

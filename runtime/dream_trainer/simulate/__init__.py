@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..configs import BaseTrainerConfig, HookError, RunError, resolve_axes
@@ -21,7 +21,7 @@ from .rehearsal import Rehearsal, explain
 from .report import Finding, Memory, Report, parse_size
 from .stages import Boundary
 
-__all__ = ["Finding", "Memory", "Plan", "Report", "dry_run", "parse_size"]
+__all__ = ["Finding", "Memory", "Plan", "Report", "dry_run", "parse_size", "rehearsed"]
 
 Main = Callable[[Any], object]
 MakeConfig = Callable[[], BaseTrainerConfig]
@@ -67,6 +67,20 @@ def dry_run(main: Main, make_config: MakeConfig, plan: Plan) -> Report:
             key = text.split("'")[1]
             report.notes.append(f"this stage has no module for the plan's key {key!r}")
     return report
+
+
+@contextlib.contextmanager
+def rehearsed(main: Main, make_config: MakeConfig, plan: Plan) -> Iterator[BaseTrainer]:
+    """The trainer of `plan.rank`, set up on tensors without memory, with no step taken.
+
+    Raises what a real set-up would.
+    """
+    report = Report(plan.rank, plan.world_size, plan.local_world_size)
+    with pretended_world(plan.rank, plan.world_size, plan.local_world_size):
+        with contextlib.redirect_stdout(sys.stderr):
+            trainer = reach_fit(main, adapted(make_config(), report))
+            Rehearsal(trainer, report).set_up()
+        yield trainer
 
 
 def first_boundary(main: Main, make_config: MakeConfig, plan: Plan) -> Boundary | None:

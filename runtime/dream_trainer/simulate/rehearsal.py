@@ -62,7 +62,7 @@ class Rehearsal:
 
     def run(self, boundary: Boundary | None, limit: int | None) -> None:
         """Set up, take two steps, and fill in the report."""
-        self._set_up()
+        self.set_up()
         recorder, meter = self.recorder, self.recorder.meter
         with self.fake, meter:
             batch = self._batch()
@@ -84,7 +84,7 @@ class Rehearsal:
 
     def probe(self) -> Boundary:
         """What the first pipeline stage passes on."""
-        self._set_up()
+        self.set_up()
         with self.fake:
             for pipeline in self.trainer.pipelines.values():
                 give_shapes(pipeline, None)
@@ -94,7 +94,8 @@ class Rehearsal:
                 return found.boundary
         raise RunError("training_step ran no pipeline. Call self.pipeline(...) in it.")
 
-    def _set_up(self) -> None:
+    def set_up(self) -> None:
+        """The lifecycle's set-up, on fake tensors."""
         try:
             lifecycle.set_up(self.trainer, fill=self._fill, load=self._load)
         finally:

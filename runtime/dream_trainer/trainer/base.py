@@ -113,7 +113,7 @@ class BaseTrainer(AbstractTrainer):
     epoch_ended = ""
     """What ended the newest training epoch."""
 
-    _also_logged: dict[str, Any]
+    _also_logged: Mapping[str, Any] = {}
     _num_items: Tensor | None = None
     _items_factor: Tensor | None = None
     _items_step = -1
@@ -132,9 +132,9 @@ class BaseTrainer(AbstractTrainer):
         What it adds to a step that is not logged is dropped; of one name the last value counts.
         Call it on every rank, with the same names.
         """
-        self._also_logged.update(values)
+        self._also_logged = {**self._also_logged, **values}
 
-    def take_also_logged(self) -> dict[str, Any]:
+    def take_also_logged(self) -> Mapping[str, Any]:
         """What has been added, for the record that takes it."""
         taken, self._also_logged = self._also_logged, {}
         return taken

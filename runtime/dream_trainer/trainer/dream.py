@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..callbacks import Callback, LoggerCallback, LRLoggerCallback, MetricLoggerCallback, ProgressBar
+from ..callbacks.callback import Callback
 from ..configs import CheckpointParameters, DreamTrainerConfig
 from .base import BaseTrainer
 
@@ -24,22 +24,20 @@ class DreamTrainer(BaseTrainer):
         """What takes the record of the run: on rank 0, while it runs."""
 
     def default_callbacks(self) -> list[Callback]:
+        from .. import callbacks as known  # Each is imported when it is named.
+
         callbacks: list[Callback] = [
-            ProgressBar(),
-            MetricLoggerCallback(),
-            LRLoggerCallback(),
-            LoggerCallback(),
+            known.ProgressBar(),
+            known.MetricLoggerCallback(),
+            known.LRLoggerCallback(),
+            known.LoggerCallback(),
         ]
         parameters = self.config.checkpoint_parameters
         if parameters is not None and parameters.enable:
-            from ..callbacks import CheckpointCallback  # Imports DCP.
-
-            callbacks.append(CheckpointCallback())
+            callbacks.append(known.CheckpointCallback())
         replicas = self.config.fault_tolerance_parameters
         if replicas is not None and replicas.enable:
-            from ..callbacks import FaultToleranceCallback
-
-            callbacks.insert(0, FaultToleranceCallback())  # Others begin with what it brings.
+            callbacks.insert(0, known.FaultToleranceCallback())  # Others begin with its state.
         return callbacks
 
     def name_experiment(self) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
 from ..configs.errors import place_of
-from ..world import Process
+from ..processes import Process
 from . import checkpoint_commands  # noqa: F401  # Registers its commands.
 from .chosen import FORMS, Choice, render, resolve, resolved
 from .commands import COMMANDS, Command

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..configs import DreamTrainerConfig
-from ..world import Process
+from ..processes import Process
 from .commands import Main, MakeConfig, register_command
 from .entrypoint import train
 from .modifiers import no_ckpt, no_log

@@ -13,7 +13,8 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import torch.distributed as dist
 
 from ..configs import BaseTrainerConfig, ConfigError, HookError, RunError, Stopped
-from ..world import Process, accelerator_count
+from ..processes import Process
+from ..world import accelerator_count
 
 P = ParamSpec("P")
 R = TypeVar("R")

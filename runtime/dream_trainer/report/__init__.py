@@ -1,0 +1,1 @@
+"""The logs of runs as one page that needs nothing else: curves, configurations, events."""
