@@ -1,6 +1,7 @@
 """What four ranks log, two of data times two that see the same: run by torchrun.
 
-Rank 0 reads 5 rows of validation in 3 batches, the other data rank 2 rows in one.
+Rank 0 reads 2 rows of validation in one batch, the other data rank 5 rows in 3: rank 0 then
+repeats its batch twice.
 """
 
 import os
@@ -21,9 +22,10 @@ from dream_trainer.callbacks import (
     ModelWatchCallback,
 )
 from dream_trainer.configs import DeviceParameters, WandbLoggingParameters
+from dream_trainer.utils.entrypoint import guarded
 from tests.runtime.tiny import FLOAT32, Batch, TinyTrainer, batches, config
 
-SHARES = ((2, 2, 1), (2,))
+SHARES = ((2,), (2, 2, 1))
 """Rows of each batch of each data rank."""
 
 
@@ -52,6 +54,7 @@ class Measured(TinyTrainer):
         )
         self.nested = {"parts": torch.nn.ModuleList([torchmetrics.MeanMetric()])}
         self.trained = torchmetrics.MeanMetric()
+        self.count = torchmetrics.SumMetric()
 
     def apply_tensor_parallel(self, tp_mesh: Any) -> None:
         """Nothing is split: both ranks see the same."""
@@ -64,12 +67,14 @@ class Measured(TinyTrainer):
         self.accuracy(batch["score"], batch["label"])
         for metric in (self.ranking, self.scores):
             metric.update(batch["score"], batch["label"])
+        self.count.update(len(batch["label"]))
         part: Any = self.nested["parts"][0]
         part.update(batch["score"])
         shown: Tensor = batch["x"][0].reshape(2, 2)
         return {**super().validation_step(batch, batch_idx), "media": {"first": shown}}
 
 
+@guarded
 def main(folder: Path) -> None:
     parameters = DeviceParameters.FSDP(dp_shard=2, tensor_parallel=2, **FLOAT32)
     logging = WandbLoggingParameters(

@@ -299,9 +299,9 @@ class TestCallbacks:
         assert not (tmp_path / "out").exists()
 
     def test_a_run_that_goes_on_keeps_its_weights(self) -> None:
-        trainer = TinyTrainer(config(callbacks=[LoadPartialCheckpointCallback("none")]))
+        trainer = set_up(TinyTrainer(config()))
         trainer.start_step = 1
-        set_up(trainer)
+        LoadPartialCheckpointCallback("none").pre_fit(trainer)
 
     def test_part_of_a_model(
         self, weights: State, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -311,8 +311,8 @@ class TestCallbacks:
         callback = LoadPartialCheckpointCallback(
             str(tmp_path / "run"), include=("encoder.0.*",), rename={"encoder": "layers"}
         )
-        trainer = TinyTrainer(config(callbacks=[callback]))
-        set_up(trainer)
+        trainer = set_up(TinyTrainer(config()))
+        callback.pre_fit(trainer)
         found = trainer.model.state_dict()
         assert torch.equal(found["layers.0.weight"], weights["layers.0.weight"])
         assert not torch.equal(found["layers.1.weight"], weights["layers.1.weight"])
@@ -321,8 +321,9 @@ class TestCallbacks:
     def test_a_part_that_is_not_there(self, weights: State, tmp_path: Path) -> None:
         write_checkpoint(tmp_path, under("model", weights))
         callback = LoadPartialCheckpointCallback(str(tmp_path / "run"), include=("encoder.*",))
+        trainer = set_up(TinyTrainer(config()))
         with pytest.raises(RunError) as error:
-            set_up(TinyTrainer(config(callbacks=[callback])))
+            callback.pre_fit(trainer)
         assert str(error.value) == (
             "LoadPartialCheckpointCallback: include='encoder.*' fits none of the 4 tensors of "
             f"{tmp_path}/run, which are model.layers.0.weight, model.layers.0.bias, "

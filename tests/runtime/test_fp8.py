@@ -91,6 +91,7 @@ class TestConversion:
         trainer, losses = trained(Fp8Quantization(recipe, emulate=True), rows=3)
         assert losses == pytest.approx(expected, abs=0.02) and losses != expected
         assert type(trainer.model.layers[0].up).__name__ == "Float8Linear"
+        assert trainer.model.layers[0].up.config.pad_inner_dim  # Devices need it, emulation not.
         state, before = trainer.model.state_dict(), plain.model.state_dict()
         assert {k: v.dtype for k, v in state.items()} == {k: v.dtype for k, v in before.items()}
 

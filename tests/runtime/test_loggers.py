@@ -328,7 +328,15 @@ class TestLearningRate:
                 decay = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda n: 0.5**n)
                 return {self.optimizer: decay}
 
-        run(tmp_path, LRLoggerCallback(), trainer=Decays, number=4, every=2)
+        added: list[int] = []
+
+        class Counts(Decays):
+            def also_log(self, values: Any) -> None:
+                added.append(self.global_step + 1)
+                super().also_log(values)
+
+        run(tmp_path, LRLoggerCallback(), trainer=Counts, number=4, every=2)
+        assert added == [1, 2, 4]
         assert column(tmp_path, "lr/optimizer") == [0.5, 0.25, 0.0625]
 
     def test_groups(self, tmp_path: Path) -> None:

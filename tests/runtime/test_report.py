@@ -63,8 +63,9 @@ class TestReading:
         assert [event["step"] for event in run.events] == [None, None, 2]
 
     def test_a_start_without_a_resume_begins_anew(self, tmp_path: Path) -> None:
-        text = lines(START, step(1, a=1.0), step(9, a=9.0), START, step(1, a=10.0))
-        assert curve(self.read(tmp_path, text)) == [(1, 10.0)]
+        text = lines(START, step(1, a=1.0), step(9, a=9.0, val=1.0), START, step(1, a=10.0))
+        run = self.read(tmp_path, text)
+        assert curve(run) == [(1, 10.0)] and curve(run, "val") == []
 
     def test_later_lines_win(self, tmp_path: Path) -> None:
         text = lines(step(1, a=1.0), step(2, a=2.0), step(2, a=20.0), step(2, b=1.0))

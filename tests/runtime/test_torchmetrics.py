@@ -62,6 +62,7 @@ class TestFourRanks:
             "metrics/scores/auroc": auroc,
             "metrics/scores/f1": BinaryF1Score()(scores, labels),
             "metrics/nested/parts/0": scores.mean(),
+            "metrics/count": torch.tensor(7.0),
         }
         found = values(four_ranks / "log.jsonl")
         for name, value in expected.items():
@@ -77,7 +78,8 @@ class TestFourRanks:
         rows = wandb_files.history(wandb_files.runs(four_ranks)[0])
         assert [row["step"] for row in rows if "train/loss" in row] == [1, 2]
         pictures = [row for row in rows if row.get("first/_type")]
-        assert [row["first/count"] for row in pictures] == [3]  # Its own share.
+        # Its own share, once: a list of pictures would be images/separated.
+        assert [row["first/_type"] for row in pictures] == ["image-file"]
 
     def test_norms_are_those_of_whole_tensors(self, four_ranks: Path) -> None:
         model = set_up(TinyTrainer(config())).model

@@ -39,16 +39,17 @@ class FaultToleranceCallback(Callback):
     """
 
     def __init__(self) -> None:
+        self.parameters: FaultToleranceParameters | None = None
         self.manager: Any = None
         self.process_group: Any = None
         self.is_open = False
         """Whether the groups of the step under way have been agreed on."""
 
     def pre_configure(self, trainer: "DreamTrainer") -> None:
-        self.parameters = parameters = trainer.config.fault_tolerance_parameters
+        parameters = trainer.config.fault_tolerance_parameters
         if parameters is None or not parameters.enable:
-            self.parameters = None
             return
+        self.parameters = parameters
         group = _number(parameters.replica_group, "REPLICA_GROUP_ID", 0)
         groups = _number(parameters.replica_groups, "NUM_REPLICA_GROUPS", 1)
         if group >= groups:
@@ -89,8 +90,9 @@ class FaultToleranceCallback(Callback):
             port = self.store.port
         host, port = world.broadcast((host, port))
         timeout = timedelta(seconds=parameters.timeout_seconds)
-        patience = trainer.config.device_parameters.comm.train_timeout_seconds
-        backend = "NCCL" if world.device.type == "cuda" else "Gloo"
+        device = trainer.config.device_parameters
+        patience = device.comm.train_timeout_seconds
+        backend = "NCCL" if world.device.type == "cuda" and not device.cpu_offload else "Gloo"
         self.process_group = getattr(torchft, f"ProcessGroup{backend}")(timeout=timeout)
         self.manager = torchft.Manager(
             pg=self.process_group,

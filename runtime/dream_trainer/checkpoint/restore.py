@@ -234,11 +234,17 @@ def _callback_template(
     for name, callback in named_callbacks(trainer).items():
         prefix = f"{CALLBACKS}.{name}."
         own = callback.state_dict()
-        held = [key for key in metadata.state_dict_metadata if key.startswith(prefix)]
+        has_tensors = any(isinstance(value, Tensor) for value in own.values())
+        held = {
+            key: value
+            for key, value in metadata.state_dict_metadata.items()
+            if key.startswith(prefix)
+            # Other stages of a pipeline hold tensors of their own.
+            and (key.removeprefix(prefix) in own or not (has_tensors and _is_tensor(value)))
+        }
         if held:
             found[name] = {
-                key: _room(own.get(key.removeprefix(prefix)), metadata.state_dict_metadata[key])
-                for key in held
+                key: _room(own.get(key.removeprefix(prefix)), value) for key, value in held.items()
             }
         elif own:
             notes.append(f"{name} is not in the checkpoint: it begins anew")
@@ -247,11 +253,15 @@ def _callback_template(
 
 def _room(own: Any, held: Any) -> Any:
     """What is read into: the callback's own value, or else memory for the whole tensor."""
-    if not isinstance(held, TensorStorageMetadata):
+    if not _is_tensor(held):
         return own
     if isinstance(own, DTensor) or (isinstance(own, Tensor) and own.shape == held.size):
         return own
     return torch.empty(held.size, dtype=held.properties.dtype)
+
+
+def _is_tensor(held: Any) -> bool:
+    return isinstance(held, TensorStorageMetadata)
 
 
 def _say(trainer: "DreamTrainer", text: str) -> None:

@@ -12,7 +12,12 @@ import typer
 from ..configs import BaseTrainerConfig, ConfigError, resolve_axes
 from ..configs.errors import place_of
 from ..processes import Process
-from . import checkpoint_commands  # noqa: F401  # Registers its commands.
+from . import (  # noqa: F401  # Each registers its commands.
+    checkpoint_commands,
+    diagnosis_commands,
+    report_command,
+    summary_command,
+)
 from .chosen import FORMS, Choice, render, resolve, resolved
 from .commands import COMMANDS, Command
 from .entrypoint import StartError, end_with, processes, train
