@@ -606,6 +606,17 @@ HEAVY = (
 )
 
 
+@pytest.mark.parametrize("arguments", [["checkpoints"], ["summarize"], ["report", "run"]])
+def test_a_command_refuses_as_training_does(call: Call, arguments: list[str]) -> None:
+    def wrong() -> Config:
+        return Config(training_parameters=TrainingParameters(max_steps=0))
+
+    expected = call(wrong)
+    result = call(wrong, *arguments)
+    assert (result.code, result.err) == (expected.code, expected.err) == (1, expected.err)
+    assert "max_steps=0 is not possible." in result.err and "in wrong" in result.err
+
+
 def test_nothing_heavy_is_imported_before_a_run() -> None:
     text = (
         "import sys; import dream_trainer.utils.cli; from dream_trainer import DreamTrainer; "

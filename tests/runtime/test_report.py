@@ -190,7 +190,7 @@ def test_command(two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert made(two_runs, ["slow", "fast"], output) == 0
     assert capsys.readouterr().out == f"{output}\n"
     text = output.read_text()
-    assert "dp_shard=2" in text and "1 unreadable lines" in text and "resume at step 40" in text
+    assert "dp_shard=2" in text and "unreadable lines: 1" in text and "resume at step 40" in text
     assert made(two_runs, ["slow", "none"], tmp_path / "x.html") == 1
     assert capsys.readouterr().err.startswith("error: 'none' has no log: ")
     assert not (tmp_path / "x.html").exists()

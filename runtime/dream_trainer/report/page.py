@@ -124,7 +124,7 @@ def _summary(runs: list[RecordedRun]) -> str:
         axes = ", ".join(f"{axis}={size}" for axis, size in run.axes.items() if size > 1)
         last = run.events[-1]["event"] if run.events else ""
         state = {"end": "ended", "interrupt": "interrupted"}.get(str(last), "no end recorded")
-        torn = f", {run.unreadable} unreadable lines" if run.unreadable else ""
+        torn = f", unreadable lines: {run.unreadable}" if run.unreadable else ""
         processes = "1 process" if run.world_size == 1 else f"{run.world_size} processes"
         mesh = axes or "one device"
         rows.append([run.name, processes, mesh, f"{run.last_step:,}", state + torn])

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -59,9 +59,7 @@ def _training(main: Main, choices: Mapping[str, Choice]) -> Callable[..., None]:
         except typer.BadParameter:
             raise
         except Exception as error:
-            kind = error.code if isinstance(error, ConfigError) else type(error).__name__
-            place = place_of(error)
-            end_with(StartError(f"{error} [{kind}]" + (f"\n  --> {place}" if place else "")))
+            refuse(error)
         if show:
             typer.echo(render(config, changes, show, describe_mesh(config)))
             return
@@ -84,10 +82,31 @@ def _subcommand(
 
     def run(**options: Any) -> None:
         arguments = {parameter.name: options.pop(parameter.name) for parameter in own}
-        code = command.run(main, lambda: resolve(choices, options), **arguments)
+        refusals = []
+
+        def make_config() -> BaseTrainerConfig:
+            try:
+                return resolve(choices, options)
+            except Exception as error:
+                refusals.append(error)
+                raise
+
+        try:
+            code = command.run(main, make_config, **arguments)
+        except Exception as error:
+            if error not in refusals or isinstance(error, typer.BadParameter):
+                raise
+            refuse(error)
         raise typer.Exit(code)
 
     return _with_signature(run, [*own, *_config_options(choices)])
+
+
+def refuse(error: Exception) -> NoReturn:
+    """End with what is wrong with the configuration, and where."""
+    kind = error.code if isinstance(error, ConfigError) else type(error).__name__
+    place = place_of(error)
+    end_with(StartError(f"{error} [{kind}]" + (f"\n  --> {place}" if place else "")))
 
 
 def _config_options(choices: Mapping[str, Choice]) -> list[inspect.Parameter]:

@@ -30,8 +30,8 @@ def summarize(
     from ..callbacks.model_summary import model_table, show
     from ..callbacks.trainer_summary import trainer_table
 
+    config = make_config()
     try:
-        config = make_config()
         degrees = config.device_parameters.degrees.values()
         least = prod(degree for degree in degrees if isinstance(degree, int))
         count = world_size or max(1, processes(config) // least) * least
