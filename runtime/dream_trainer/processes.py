@@ -68,6 +68,23 @@ def _number(name: str, default: int | None = None, below: int | None = None) -> 
     return int(text)
 
 
+def doubts(process: Process) -> list[str]:
+    """Where Slurm promises another number of processes than there are, in a line each."""
+    tasks, per_node = _number("SLURM_NTASKS", 1), _number("SLURM_NTASKS_PER_NODE", 1)
+    found = []
+    if process.launcher == "" and tasks > 1:
+        found.append(
+            f"SLURM_NTASKS={tasks}, but this is one process on its own. Launch with srun or "
+            "torchrun, or unset it if its shell is an old one."
+        )
+    if process.launcher == "Slurm" and tasks < per_node:
+        found.append(
+            f"SLURM_NTASKS={tasks} but SLURM_NTASKS_PER_NODE={per_node}: the job has {tasks} "
+            "process. Fix --ntasks."
+        )
+    return found
+
+
 def start_process_group(process: Process, device: torch.device, comm: Comm) -> dist.Store | None:
     """Join the other processes. All ranks take part; returns when all have come.
 

@@ -1,6 +1,7 @@
 """The processes of a run: which one this is, on what device, in which mesh."""
 
 import socket
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from .configs import Axes, DeviceParameters, RunError, resolve_axes
 from .mesh import build_mesh, flattened, shard_view
-from .processes import Process, start_process_group
+from .processes import Process, doubts, start_process_group
 
 
 class World:
@@ -58,6 +59,8 @@ class World:
         if not dist.is_initialized():
             comm = self.parameters.comm
             self.job_store = start_process_group(self.process, self.device, comm)
+            for doubt in doubts(self.process) if self.rank == 0 else ():
+                print(f"warning: {doubt}", file=sys.stderr, flush=True)
         mesh_device = "cpu" if self.device.type == "mps" else self.device.type
         self.hosts = self._hosts()
         self.mesh = build_mesh(self.axes, self.parameters, mesh_device)

@@ -159,7 +159,8 @@ def test_help_names_the_modifiers(project: Path) -> None:
 def test_cfg_prints_and_does_not_train(project: Path) -> None:
     done = python("train.py", "--cfg", "--grad-accum-steps", "4", cwd=project)
     assert done.returncode == 0
-    assert "  gradient_accumulation_steps: 4" in done.stdout.splitlines()
+    changed = "        gradient_accumulation_steps=4,  # --grad-accum-steps"
+    assert changed in done.stdout.splitlines()
     assert "step" not in done.stdout.splitlines()[-1]
     assert not (project / "runs").exists()
 
@@ -170,5 +171,5 @@ def test_no_compile(project: Path) -> None:
     script.write_text(script.read_text().replace(", debug_config", ", fsdp_config"))
     compiled = python("train.py", "--cfg", cwd=project)
     plain = python("train.py", "--cfg", "--no-compile", cwd=project)
-    assert "  compile_model: True" in compiled.stdout.splitlines()
-    assert "  compile_model: False" in plain.stdout.splitlines()
+    assert "        compile_model=True," in compiled.stdout.splitlines()
+    assert "        compile_model=False,  # --no-compile" in plain.stdout.splitlines()

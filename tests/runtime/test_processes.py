@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dream_trainer.configs import Comm, RunError
-from dream_trainer.processes import Process, start_process_group
+from dream_trainer.processes import Process, doubts, start_process_group
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,6 +92,37 @@ class TestProcess:
         with pytest.raises(RunError) as caught:
             self.read(monkeypatch, **variables)
         assert told in str(caught.value) and "Unset the variables" in str(caught.value)
+
+
+class TestDoubts:
+    """Failure mode 53: the launcher's variables disagree."""
+
+    @pytest.mark.parametrize(
+        ("variables", "told"),
+        [
+            ({}, []),
+            ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8"}, ["SLURM_NTASKS=8, but this is one"]),
+            ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1"}, []),
+            (
+                {
+                    "SLURM_STEP_ID": "0",
+                    "SLURM_PROCID": "0",
+                    "SLURM_NTASKS": "1",
+                    "SLURM_NTASKS_PER_NODE": "2",
+                },
+                ["SLURM_NTASKS=1 but SLURM_NTASKS_PER_NODE=2: the job has 1 process."],
+            ),
+            ({"SLURM_NTASKS": "4", "RANK": "0", "WORLD_SIZE": "8"}, []),
+        ],
+    )
+    def test_slurm(
+        self, variables: dict[str, str], told: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        found = doubts(Process.from_environment())
+        assert len(found) == len(told)
+        assert all(line.startswith(start) for line, start in zip(found, told, strict=True))
 
 
 class TestMeeting:
