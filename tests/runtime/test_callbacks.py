@@ -16,7 +16,6 @@ from dream_trainer.callbacks import (
     Callback,
     CallbackCollection,
     LoggerCallback,
-    ProgressBar,
     RankZeroCallback,
 )
 from dream_trainer.callbacks.callback import EVENTS, Events

@@ -182,9 +182,7 @@ def test_mode_02_no_mesh_on_a_tensor_parallel_model(fake_world: Any) -> None:
 
 def test_mode_03_gloo_beside_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {}
-    monkeypatch.setattr(
-        processes.dist, "init_process_group", lambda b, **k: options.update(b=b)
-    )
+    monkeypatch.setattr(processes.dist, "init_process_group", lambda b, **k: options.update(b=b))
     processes.start_process_group(processes.Process(), torch.device("cuda", 0), Comm())
     assert options == {"b": "cpu:gloo,cuda:nccl"}
 

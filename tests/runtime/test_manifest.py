@@ -160,7 +160,8 @@ class TestRanking:
         with pytest.raises(RunError, match="holds no finished checkpoint"):
             find(str(tmp_path / "none"))
         with pytest.raises(RunError, match=r"knows 'acc', by which .* They know: loss\."):
-            find(run, "acc", "max")
+            find(run, "acc", "max", demanded=True)
+        assert find(run, "acc", "max").manifest.step == 2
 
 
 def test_a_store_in_memory() -> None:

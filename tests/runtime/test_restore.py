@@ -106,9 +106,7 @@ class TestOtherRuns:
 
     def test_a_new_run_does_not_mix_with_an_old_one(self, tmp_path: Path) -> None:
         PLAN.run(saving(tmp_path), stop(3))
-        with pytest.raises(
-            RunError, match=r"holds step 3 of an earlier run\. Go on with"
-        ):
+        with pytest.raises(RunError, match=r"holds step 3 of an earlier run\. Go on with"):
             PLAN.run(saving(tmp_path))
         assert steps(tmp_path) == [3, 2, 1]
 

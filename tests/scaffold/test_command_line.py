@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -76,6 +77,7 @@ def on_a_terminal(folder: Path, *arguments: str, answers: list[bytes]) -> tuple[
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # A job in the background ignores it.
         os.execve(sys.executable, [*DREAM, *arguments], ENV)
     said, waiting, deadline = b"", list(answers), time.monotonic() + 60
     while time.monotonic() < deadline:

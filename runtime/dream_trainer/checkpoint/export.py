@@ -58,14 +58,21 @@ class Target:
             raise RunError(f"{self.output} is a file; safetensors make a folder. Name another.")
 
 
-def export(source: str, target: Target, *, monitor: str = "", mode: Mode = "last") -> "Export":
+def export(
+    source: str,
+    target: Target,
+    *,
+    monitor: str = "",
+    mode: Mode = "last",
+    demanded: bool = False,
+) -> "Export":
     """Export the models of a checkpoint, once all its files are verified; see `manifest.find`.
 
     One process is enough, and none of the run is needed. A `.pt` file is put together in
     memory; of safetensors no more than a shard is. Raises `RunError`.
     """
     target.raise_if_impossible()
-    checkpoint = find(source, monitor, mode)
+    checkpoint = find(source, monitor, mode, demanded=demanded)
     verify(checkpoint)
     made = Export(CheckpointWeights(checkpoint.store.reader(checkpoint.name)), target)
     made.begin()

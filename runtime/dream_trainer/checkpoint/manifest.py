@@ -204,9 +204,12 @@ def superfluous(found: list[Checkpoint], keep: int, monitor: str, mode: Mode) ->
     return [c for c in ranked(found, monitor, mode)[keep:] if c not in newest]
 
 
-def find(source: str, monitor: str = "", mode: Mode = "last") -> Checkpoint:
+def find(
+    source: str, monitor: str = "", mode: Mode = "last", *, demanded: bool = False
+) -> Checkpoint:
     """The checkpoint that `source` names: itself, or the best of a run or of its folder.
 
+    Where no checkpoint knows `monitor` the newest is taken, or refused if it is `demanded`.
     Raises `RunError` where there is none.
     """
     parent, _, name = source.rstrip("/").rpartition("/")
@@ -214,7 +217,7 @@ def find(source: str, monitor: str = "", mode: Mode = "last") -> Checkpoint:
         return checkpoint
     for folder in (source, f"{source.rstrip('/')}/checkpoints"):
         if found := checkpoints(Store(folder)):
-            if mode != "last" and not any(monitor in c.manifest.metrics for c in found):
+            if demanded and not any(monitor in c.manifest.metrics for c in found):
                 raise RunError(
                     f"No checkpoint in {folder} knows {monitor!r}, by which the best is chosen. "
                     f"They know: {', '.join(sorted(found[0].manifest.metrics)) or 'nothing'}."

@@ -234,13 +234,13 @@ def _callback_template(
     for name, callback in named_callbacks(trainer).items():
         prefix = f"{CALLBACKS}.{name}."
         own = callback.state_dict()
-        has_tensors = any(isinstance(value, Tensor) for value in own.values())
+        # Other stages of a pipeline hold tensors of their own.
+        all_own = trainer.world.axes.pp == 1 or not own
         held = {
             key: value
             for key, value in metadata.state_dict_metadata.items()
             if key.startswith(prefix)
-            # Other stages of a pipeline hold tensors of their own.
-            and (key.removeprefix(prefix) in own or not (has_tensors and _is_tensor(value)))
+            and (all_own or key.removeprefix(prefix) in own or not _is_tensor(value))
         }
         if held:
             found[name] = {

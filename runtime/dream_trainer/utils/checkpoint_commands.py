@@ -63,6 +63,7 @@ def export(
             target,
             monitor=monitor or parameters.monitor,
             mode=resume_mode or parameters.resume_mode,
+            demanded=monitor is not None or resume_mode in ("min", "max"),
         )
     except RunError as error:
         return _fail(error)
