@@ -105,7 +105,7 @@ class CheckpointCallback(Callback):
             return True
         if validations and self.validations >= validations:
             return True
-        return bool(every.train_epochs and self.epochs >= every.train_epochs)
+        return bool(self.epochs and every.train_epochs and trainer.epoch % every.train_epochs == 0)
 
     def _save(self, trainer: "DreamTrainer") -> None:
         """Save, unless this very step has been."""

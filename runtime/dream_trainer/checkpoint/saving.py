@@ -105,6 +105,8 @@ class Saver:
 
     def close(self) -> None:
         self.join_pruning()
+        if self.world.is_rank_zero:
+            self._prune()  # One may have been left out while another was under way.
         self.stager.close()
 
     def _mend_group(self) -> None:
