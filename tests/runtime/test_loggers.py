@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dream_trainer.loggers as loggers
@@ -354,6 +355,27 @@ class TestLearningRate:
         (record,) = [r for r in records(tmp_path) if "train/loss" in r]
         rates = {name: value for name, value in record.items() if name.startswith("lr/")}
         assert rates == {"lr/optimizer/slow": 0.25, "lr/optimizer/1": 0.5}
+
+    def test_groups_that_are_alike_until_they_differ(self, tmp_path: Path) -> None:
+        class Alike(TinyTrainer):
+            def configure_optimizers(self) -> dict[nn.Module, torch.optim.Optimizer]:
+                first, second = self.model.layers
+                groups = [{"params": first.parameters()}, {"params": second.parameters()}]
+                self.optimizer = torch.optim.SGD(groups, lr=0.5)
+                return {self.model: self.optimizer}
+
+            def configure_schedulers(self) -> dict[torch.optim.Optimizer, LRScheduler]:
+                halved = [lambda step: 1.0, lambda step: 1.0 if step != 1 else 0.5]
+                return {self.optimizer: LambdaLR(self.optimizer, halved)}
+
+        run(tmp_path, LRLoggerCallback(), trainer=Alike, number=3)
+        told = [
+            {name: value for name, value in record.items() if name.startswith("lr/")}
+            for record in records(tmp_path)
+            if "train/loss" in record
+        ]
+        apart = {"lr/optimizer/0": 0.5, "lr/optimizer/1": 0.25}
+        assert told == [{"lr/optimizer": 0.5}, apart, apart | {"lr/optimizer/1": 0.5}]
 
 
 class TestMedia:

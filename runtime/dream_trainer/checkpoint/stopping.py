@@ -66,9 +66,10 @@ class Requests:
 
     def poll(self) -> Agreed:
         """What the ranks agreed on. All ranks take part, in the same order."""
-        own = torch.tensor([self._stop(), self._save()])
+        stop, save = self._stop(), self._save()
         if self.world.world_size == 1 or self.world.is_simulated:
-            return _agreed(own)
+            return _agreed(stop, save)
+        own = torch.tensor([stop, save])
         before, self.asked = (
             self.asked,
             (dist.all_reduce(own, dist.ReduceOp.MAX, async_op=True), own),
@@ -76,7 +77,7 @@ class Requests:
         if before is None:
             return Agreed("", False)
         before[0].wait()
-        agreed = _agreed(before[1])
+        agreed = _agreed(*before[1].tolist())
         if self.is_outdated:
             agreed = agreed._replace(save=False)
         self.is_outdated = False
@@ -101,8 +102,7 @@ class Requests:
         self.received = number
 
 
-def _agreed(numbers: torch.Tensor) -> Agreed:
-    stop, save = numbers.tolist()
+def _agreed(stop: int, save: int) -> Agreed:
     if not stop:
         return Agreed("", bool(save))
     return Agreed("time limit" if stop == TIME_LIMIT else signal.Signals(stop).name, bool(save))

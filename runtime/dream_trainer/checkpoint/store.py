@@ -25,7 +25,7 @@ class Store:
 
     def url(self, name: str = "") -> str:
         """`name` below the root, as messages and DCP write it."""
-        root = self.path if self.is_local else self.root
+        root = self.path if self.is_local and "://" in self.root else self.root
         return f"{root}/{name}" if name else root
 
     def folders(self) -> list[str]:
