@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,13 +109,30 @@ def run_torchrun(
     return run_bounded(command, cwd=cwd, timeout=timeout, env=env)
 
 
+HEAP_ERRORS = ("malloc(): ", "free(): ", "corrupted double-linked list", "double free or ")
+"""What the C library says before it aborts a process whose memory is damaged."""
+
+
 def run_bounded(
     command: list[str], *, cwd: Path, timeout: float, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `command`; past `timeout` seconds end it and everything it started.
 
+    Twice in about twenty runs of all tests on a loaded machine, one of four processes that make
+    and close many gloo groups aborted by damaged memory; the cause is not known. Such a launch
+    is made once more, with a warning.
     Raises `TimeoutError` with the output so far.
     """
+    done = run_once(command, cwd, timeout, env)
+    if done.returncode and any(error in done.stderr for error in HEAP_ERRORS):
+        warnings.warn(f"aborted by damaged memory, run again: {' '.join(command)}", stacklevel=2)
+        done = run_once(command, cwd, timeout, env)
+    return done
+
+
+def run_once(
+    command: list[str], cwd: Path, timeout: float, env: dict[str, str] | None
+) -> subprocess.CompletedProcess[str]:
     process = subprocess.Popen(
         command,
         cwd=cwd,
