@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .errors import ConfigError, is_count, refuse_unless
+from .errors import ConfigError, refuse_unless, refuse_unless_counts
 
 
 @dataclass(kw_only=True)
@@ -73,21 +73,17 @@ class CheckpointParameters:
     """Read every file again and compare before a checkpoint counts; sizes always are."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "checkpoint_every_n_steps",
-            "checkpoint_every_n_train_epochs",
-            "checkpoint_every_n_val_epochs",
-        ):
-            value = getattr(self, name)
-            allowed = "a whole number from 1, or None"
-            refuse_unless(value is None or is_count(value, 1), name, value, allowed, "DT108")
+        cadences = {
+            "checkpoint_every_n_steps": 1,
+            "checkpoint_every_n_train_epochs": 1,
+            "checkpoint_every_n_val_epochs": 1,
+        }
+        refuse_unless_counts(self, cadences, optional=True, code="DT108")
         for name in ("checkpoint_every_n_minutes", "time_limit_minutes"):
             value = getattr(self, name)
             above = value is None or (isinstance(value, (int, float)) and value > 0)
             refuse_unless(above, name, value, "a number above 0, or None", "DT108")
-        for name in ("keep_top_k", "save_timeout_seconds"):
-            value = getattr(self, name)
-            refuse_unless(is_count(value, 1), name, value, "a whole number from 1", "DT108")
+        refuse_unless_counts(self, {"keep_top_k": 1, "save_timeout_seconds": 1}, code="DT108")
         for name, words in {
             "resume_mode": ("min", "max", "last"),
             "auto_resume": ("restarts", "always", "never"),

@@ -1,5 +1,6 @@
 """The errors whose text is the whole explanation: fact, place, remedy."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -42,6 +43,17 @@ def refuse_unless(
     """Raise the `ConfigError` of a value outside its range."""
     if not holds:
         raise ConfigError(code, f"{field}={value!r} is not possible.", f"Use {allowed}.")
+
+
+def refuse_unless_counts(
+    owner: object, least: Mapping[str, int], *, optional: bool = False, code: str = "DT114"
+) -> None:
+    """Raise the `ConfigError` of the first field that is no whole number from its least."""
+    for name, lowest in least.items():
+        value = getattr(owner, name)
+        allowed = f"a whole number from {lowest}" + (", or None" if optional else "")
+        holds = (optional and value is None) or is_count(value, lowest)
+        refuse_unless(holds, name, value, allowed, code)
 
 
 def is_count(value: object, least: int) -> bool:

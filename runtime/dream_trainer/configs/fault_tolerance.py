@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .errors import ConfigError, is_count, refuse_unless
+from .errors import ConfigError, refuse_unless, refuse_unless_counts
 
 
 @dataclass(kw_only=True)
@@ -44,18 +44,9 @@ class FaultToleranceParameters:
             address,
             "the address that torchft_lighthouse prints, http://HOST:PORT, or None",
         )
-        for name, least in {"replica_group": 0, "replica_groups": 1}.items():
-            value = getattr(self, name)
-            allowed = f"a whole number from {least}, or None"
-            refuse_unless(value is None or is_count(value, least), name, value, allowed)
-        for name, least in {
-            "min_replica_size": 1,
-            "max_consecutive_failures": 0,
-            "timeout_seconds": 1,
-        }.items():
-            value = getattr(self, name)
-            allowed = f"a whole number from {least}"
-            refuse_unless(is_count(value, least), name, value, allowed)
+        refuse_unless_counts(self, {"replica_group": 0, "replica_groups": 1}, optional=True)
+        numbers = {"min_replica_size": 1, "max_consecutive_failures": 0, "timeout_seconds": 1}
+        refuse_unless_counts(self, numbers)
         if self.replica_groups is not None and self.min_replica_size > self.replica_groups:
             raise ConfigError(
                 "DT114",

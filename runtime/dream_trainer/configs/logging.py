@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .errors import is_count, refuse_unless
+from .errors import refuse_unless, refuse_unless_counts
 
 WandbMode = Literal["online", "offline", "disabled"]
 
@@ -24,8 +24,7 @@ class LoggingParameters:
     """Write `root_dir/experiment/tensorboard/` as well. Needs the package tensorboard."""
 
     def __post_init__(self) -> None:
-        every = self.log_every_n_steps
-        refuse_unless(is_count(every, 1), "log_every_n_steps", every, "a whole number from 1")
+        refuse_unless_counts(self, {"log_every_n_steps": 1})
 
 
 @dataclass(kw_only=True)

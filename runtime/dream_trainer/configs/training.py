@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from .errors import ConfigError, is_count, refuse_unless
+from .errors import ConfigError, is_count, refuse_unless, refuse_unless_counts
 
 
 @dataclass(kw_only=True)
@@ -57,23 +57,19 @@ class TrainingParameters:
             epochs,
             'a whole number from 1, float("inf") or None',
         )
-        for name, least in {
+        limits = {
             "train_steps_per_epoch": 1,
             "max_steps": 1,
             "val_steps_per_epoch": 0,
             "val_every_n_steps": 1,
-        }.items():
-            value = getattr(self, name)
-            allowed = f"a whole number from {least}, or None"
-            refuse_unless(value is None or is_count(value, least), name, value, allowed)
-        for name, least in {
+        }
+        refuse_unless_counts(self, limits, optional=True)
+        numbers = {
             "num_sanity_val_steps": 0,
             "gradient_accumulation_steps": 1,
             "debug_collectives": 0,
-        }.items():
-            value = getattr(self, name)
-            allowed = f"a whole number from {least}"
-            refuse_unless(is_count(value, least), name, value, allowed)
+        }
+        refuse_unless_counts(self, numbers)
         clip = self.gradient_clip_val
         if clip is not None and not (isinstance(clip, (int, float)) and clip > 0):
             raise ConfigError(
