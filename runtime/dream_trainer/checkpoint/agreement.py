@@ -32,8 +32,14 @@ def together(world: World, work: Callable[[], T], what: str) -> T:
     return result[0]
 
 
+def first_failure(error: CheckpointException) -> tuple[int, BaseException]:
+    """The first rank that failed in something of DCP's, and its own error."""
+    rank, (failure, _) = min(error.failures.items())
+    return rank, failure
+
+
 def first_line(error: BaseException) -> str:
     """What an error says first; DCP's errors say first what failed first."""
     if isinstance(error, CheckpointException) and error.failures:
-        return first_line(next(iter(error.failures.values()))[0])
+        return first_line(first_failure(error)[1])
     return str(error).strip().partition("\n")[0]

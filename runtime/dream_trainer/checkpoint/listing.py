@@ -1,7 +1,6 @@
 """Looking at checkpoints: which there are, whether they are whole, how two of them differ."""
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from .manifest import Checkpoint, Manifest, checkpoints, folder_of, unfinished
@@ -69,9 +68,9 @@ def table(found: list[dict[str, Any]], monitor: str, read: bool) -> str:
 def difference(one: Checkpoint, other: Checkpoint) -> list[str]:
     """How the tensors of two checkpoints differ in name, shape and type; a line each."""
     mine, theirs = one.manifest.tensors, other.manifest.tensors
-    lines = [f"- {key}  {_tensor(mine[key])}" for key in _sorted(mine.keys() - theirs.keys())]
-    lines += [f"+ {key}  {_tensor(theirs[key])}" for key in _sorted(theirs.keys() - mine.keys())]
-    for key in _sorted(mine.keys() & theirs.keys()):
+    lines = [f"- {key}  {_tensor(mine[key])}" for key in sorted(mine.keys() - theirs.keys())]
+    lines += [f"+ {key}  {_tensor(theirs[key])}" for key in sorted(theirs.keys() - mine.keys())]
+    for key in sorted(mine.keys() & theirs.keys()):
         if _tensor(mine[key]) != _tensor(theirs[key]):
             lines.append(f"~ {key}  {_tensor(mine[key])} -> {_tensor(theirs[key])}")
     return lines
@@ -104,7 +103,3 @@ def age(seconds: float) -> str:
 def _tensor(described: tuple[str, list[int]]) -> str:
     dtype, shape = described
     return f"{dtype}{list(shape)}"
-
-
-def _sorted(keys: Iterable[str]) -> list[str]:
-    return sorted(keys)

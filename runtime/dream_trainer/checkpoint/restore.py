@@ -18,6 +18,7 @@ from ..configs import CheckpointParameters, RunError
 from ..materialize import shortened
 from ..position import Position
 from ..streams import RandomState
+from .agreement import first_failure
 from .continuation import continue_data, continue_randomness, differences
 from .manifest import (
     MANIFEST,
@@ -180,7 +181,7 @@ def read(checkpoint: Checkpoint, template: dict[str, Any]) -> None:
             planner=DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False),
         )
     except CheckpointException as error:
-        rank, (first, _) = min(error.failures.items())
+        rank, first = first_failure(error)
         raise RunError(f"{checkpoint.url} cannot be read: rank {rank}: {first}") from error
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,6 +17,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from ..configs import CheckpointParameters
 from ..world import World
+from .agreement import first_failure
 from .manifest import Manifest, checkpoints, superfluous
 from .state import collect
 from .store import Store
@@ -35,11 +35,8 @@ class Save:
 
     manifest: Manifest
     writer: Writer
-    began: float
     thread: threading.Thread | None = None
     error: BaseException | None = None
-    seconds: float = 0.0
-    """From its beginning to the published checkpoint."""
 
 
 class Saver:
@@ -65,11 +62,10 @@ class Saver:
 
         A failure of the storage is told in the `Save`, one of the trainer's hooks is raised.
         """
-        began = time.perf_counter()
         self._mend_group()
         state = collect(trainer)
         writer = publishing_writer(self.store, manifest, self.parameters.read_back)
-        save = Save(manifest, writer, began)
+        save = Save(manifest, writer)
         if not self.behind:
             self._write(state, save)
             return save
@@ -168,7 +164,6 @@ class Saver:
             self.is_broken = not isinstance(error, CheckpointException)
             if self.world.is_rank_zero and not self.is_broken:
                 self._clear(save)
-        save.seconds = time.perf_counter() - save.began
 
     def _clear(self, save: Save) -> None:
         """Remove what a failed save has written: a full disk would stay full of it."""
@@ -198,7 +193,7 @@ class Saver:
 def reason(error: BaseException) -> str:
     """Why a save failed, in one line: of DCP's failures that of the first rank."""
     if isinstance(error, CheckpointException) and error.failures:
-        rank, (first, _) = min(error.failures.items())
+        rank, first = first_failure(error)
         return f"rank {rank}: {type(first).__name__}: {first}".splitlines()[0]
     if "Timed out waiting" in str(error):  # gloo's words, of a line of its source.
         return "TimeoutError: another rank was not done within save_timeout_seconds"
