@@ -37,6 +37,24 @@ class Note(NamedTuple):
     place: Place
 
 
+class Edit(NamedTuple):
+    """Text that takes the place of a stretch of source; an empty stretch is an insertion."""
+
+    place: Place
+    text: str
+
+
+class Fix(NamedTuple):
+    """What `--fix` may do about a finding: all of its edits or none."""
+
+    title: str
+    """What it does, as an imperative: "Use self.backward(loss)"."""
+
+    edits: tuple[Edit, ...]
+    safe: bool = True
+    """False: it may change what the program means, and waits for `--unsafe-fixes`."""
+
+
 class Match(NamedTuple):
     """One hit of a rule, before the runner adds the rule's code and severity."""
 
@@ -48,6 +66,7 @@ class Match(NamedTuple):
 
     config: str | None = None
     notes: tuple[Note, ...] = ()
+    fix: Fix | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +83,7 @@ class Finding:
     """The configurations that show it, the first found first; empty if it hangs on none."""
 
     notes: tuple[Note, ...] = ()
+    fix: Fix | None = None
 
     @property
     def config(self) -> str | None:

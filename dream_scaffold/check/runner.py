@@ -52,6 +52,7 @@ def _apply(project: Project, rules: Iterable[Rule]) -> Iterator[Finding]:
                 place=match.place,
                 configs=() if match.config is None else (match.config,),
                 notes=match.notes,
+                fix=match.fix,
             )
 
 
@@ -74,5 +75,6 @@ def _merge(findings: Iterable[Finding]) -> list[Finding]:
             place=known.place,
             configs=tuple(dict.fromkeys(known.configs + finding.configs)),
             notes=tuple(dict.fromkeys(known.notes + finding.notes)),
+            fix=known.fix or finding.fix,
         )
     return list(merged.values())
