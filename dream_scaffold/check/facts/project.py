@@ -1,93 +1,16 @@
-"""What a rule may know: the project as read from its source, in frozen records.
-
-Every fact is true, false or unknown. Nothing here reads a file or evaluates source.
-"""
+"""A project as read from its source, in frozen records. Every fact is true, false or unknown."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal
+
+from .findings import Fault, Match, Note, Place
 
 if TYPE_CHECKING:
     from dream_trainer.contract import Hook
 
-Severity = Literal["error", "warning", "info"]
 Need = Literal["required", "possible", "unused"]
 """Whether a configuration calls a hook: surely, perhaps, surely not."""
-
-ORDER: tuple[Severity, ...] = ("error", "warning", "info")
-
-
-class Place(NamedTuple):
-    """A stretch of source. Lines and columns count from 1; the end column is exclusive."""
-
-    path: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
-
-
-class Note(NamedTuple):
-    """A second place that explains a finding."""
-
-    text: str
-    place: Place
-
-
-class Edit(NamedTuple):
-    """Text that takes the place of a stretch of source; an empty stretch is an insertion."""
-
-    place: Place
-    text: str
-
-
-class Fix(NamedTuple):
-    """What `--fix` may do about a finding: all of its edits or none."""
-
-    title: str
-    """What it does, as an imperative: "Use self.backward(loss)"."""
-
-    edits: tuple[Edit, ...]
-    safe: bool = True
-    """False: it may change what the program means, and waits for `--unsafe-fixes`."""
-
-
-class Match(NamedTuple):
-    """One hit of a rule, before the runner adds the rule's code and severity."""
-
-    place: Place
-    message: str
-    help: str = ""
-    certain: bool = True
-    """A hit that is only possible is reported as an info."""
-
-    config: str | None = None
-    notes: tuple[Note, ...] = ()
-    fix: Fix | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What is reported."""
-
-    code: str
-    name: str
-    severity: Severity
-    message: str
-    help: str
-    place: Place
-    configs: tuple[str, ...] = ()
-    """The configurations that show it, the first found first; empty if it hangs on none."""
-
-    notes: tuple[Note, ...] = ()
-    fix: Fix | None = None
-
-    @property
-    def config(self) -> str | None:
-        return self.configs[0] if self.configs else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,13 +97,6 @@ class Trainer:
     """Those that hold under every configuration."""
 
 
-class Fault(NamedTuple):
-    """What the parameter classes themselves refused, by the code of its rule."""
-
-    code: str
-    match: Match
-
-
 @dataclass(frozen=True, kw_only=True)
 class Project:
     """Everything that one check knows."""
@@ -214,28 +130,3 @@ class Project:
 
     def with_unused(self, unused: Sequence[Match]) -> "Project":
         return replace(self, unused_suppressions=tuple(unused))
-
-
-class Rule(Protocol):
-    """A rule is a module: its docstring is its manual."""
-
-    __doc__: str | None
-
-    @property
-    def CODE(self) -> str: ...
-
-    @property
-    def NAME(self) -> str: ...
-
-    @property
-    def SEVERITY(self) -> Severity: ...
-
-    @property
-    def PASSES(self) -> tuple[str, ...]:
-        """Samples that the rule must leave alone."""
-
-    @property
-    def MATCHES(self) -> tuple[str, ...]:
-        """Samples that the rule must report."""
-
-    def check(self, project: Project) -> Iterator[Match]: ...
