@@ -2,12 +2,15 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .configurations import Candidate, Size, describe, evaluate, undecided
-from .facts import Configuration, Fault, HookProblem, Match, Project, Trainer
+from .facts import Behaviour, Configuration, Fault, HookProblem, Match, Project, Script, Trainer
+from .flow.behaviour import read_behaviour, read_script
 from .hinge import configs, contract
 from .methods import abstract_methods, mentioned_names, read_methods
 from .program import Program, accepted_class, may_be_factory, values_of
+from .settings import settings_of
 from .source import Sources
 from .values.classes import derives, is_config, is_trainer, linearize, why_open
 from .values.construction import Launch
@@ -27,6 +30,8 @@ class Reader:
         """Every configuration found, chosen or not."""
 
         self.found_trainer = False
+        self.used: set[str] = set()
+        """The files that trainers are made of."""
 
     def read(self, files: list[str]) -> Project:
         for file in files:
@@ -38,7 +43,11 @@ class Reader:
         hooks = {hook.name: hook for hook in contract.HOOKS}
         narrowed = self.only is not None or self.size is not None
         return Project(
-            trainers=trainers, hooks=hooks, narrowed=narrowed, faults=tuple(self.faults)
+            trainers=trainers,
+            hooks=hooks,
+            scripts=tuple(self._scripts()),
+            narrowed=narrowed,
+            faults=tuple(self.faults),
         )
 
     def _choose(self, files: list[str]) -> Iterator[tuple[Class, Program]]:
@@ -74,6 +83,7 @@ class Reader:
             self.faults += candidate.faults
             self.faults += [Fault("DT002", match) for match in undecided(candidate)]
             config = describe(candidate, cls.name, place, hooks, opened)
+            config = replace(config, settings=settings_of(candidate))
             if config not in described:
                 described.append(config)
         if opened is not None:
@@ -86,9 +96,34 @@ class Reader:
             configs=tuple(described),
             hooks=hooks,
             mentioned=mentioned_names(cls),
+            behaviour=self._behaviour(cls, program),
             open=opened,
             problems=tuple(_always(cls, hooks, opened)),
         )
+
+    # What code does.
+
+    def _behaviour(self, cls: Class, program: Program) -> Behaviour:
+        self.used |= {program.module.path, cls.site.module.path}
+        self.used |= {base.site.module.path for base in linearize(cls) if isinstance(base, Class)}
+        return read_behaviour(cls, program.outcomes[0].run)
+
+    def _scripts(self) -> Iterator[Script]:
+        """The modules that a trainer comes from or is launched in, and what they import."""
+        seen: set[str] = set()
+        for program in self.programs:
+            run = program.outcomes[0].run
+            launches = any(
+                launch.trainer.site.module.path in self.used for launch in program.launches
+            )
+            pending = [program.module.path] if program.module.path in self.used or launches else []
+            while pending:
+                path = pending.pop()
+                if path not in seen and path in run.scopes:
+                    seen.add(path)
+                    scope = run.scopes[path]
+                    yield read_script(scope.module, scope, run)
+                    pending += [module.path for module in run.imports.get(path, [])]
 
     # Configurations.
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .behaviour import Behaviour, Script
 from .findings import Fault, Match, Note, Place
 
 if TYPE_CHECKING:
@@ -56,6 +57,18 @@ class HookProblem:
     match: Match
 
 
+class Setting(NamedTuple):
+    """One field of a configuration."""
+
+    value: object
+    is_known: bool
+    place: Place
+    """Where it is set; where the configuration is made, for a default of the runtime."""
+
+    is_explicit: bool
+    """Whether the project sets it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
     """One configuration that reaches a trainer, evaluated as far as it is decidable."""
@@ -74,6 +87,23 @@ class Configuration:
     """Hook -> where the configuration asks for it."""
 
     problems: tuple[HookProblem, ...] = ()
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """Dotted name of a field -> what it holds: `training_parameters.n_epochs`."""
+
+    def value(self, name: str) -> object:
+        """What a field holds; "unknown" where that is not decided or there is none."""
+        setting = self.settings.get(name)
+        return setting.value if setting is not None and setting.is_known else "unknown"
+
+    def is_wide(self, *axes: str) -> bool | None:
+        """Whether one of the mesh axes has, or may have, more than one rank; None: unknown.
+
+        "auto" counts as more than one.
+        """
+        degrees = [self.axes.get(axis, "unknown") for axis in axes]
+        if any(degree not in (1, "unknown") for degree in degrees):
+            return True
+        return None if "unknown" in degrees else False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +120,9 @@ class Trainer:
     mentioned: frozenset[str] = frozenset()
     """Every attribute name that the trainer's own source reads."""
 
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    """What its methods do."""
+
     open: str | None = None
     """Why the class may have methods that its source does not show."""
 
@@ -104,6 +137,9 @@ class Project:
     trainers: tuple[Trainer, ...]
     hooks: "Mapping[str, Hook]"
     """Every hook of the contract, in the order in which a run first calls them."""
+
+    scripts: tuple[Script, ...] = ()
+    """The modules that trainers are made of and launched from."""
 
     narrowed: bool = False
     """Whether the check was asked about one configuration or one size only."""

@@ -5,6 +5,7 @@ from ..facts import Rule
 from . import (
     async_tp_needs_compile,
     axes_misfit,
+    backward_by_hand,
     bad_degree,
     bad_value,
     contradictory_checkpoints,
@@ -13,6 +14,7 @@ from . import (
     missing_hook,
     missing_required_hook,
     misspelt_hook,
+    model_left_out,
     outdated_runtime,
     several_auto_axes,
     stub_hook,
@@ -46,6 +48,8 @@ RULES: tuple[Rule, ...] = (
     hook_signature,
     misspelt_hook,
     missing_required_hook,
+    model_left_out,
+    backward_by_hand,
 )
 """In the order of their codes."""
 

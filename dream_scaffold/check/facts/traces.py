@@ -1,0 +1,136 @@
+"""What a hook does, in the order in which it does it; helpers of the project followed."""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from .findings import Note, Place
+from .spots import Spot
+from .terms import Call, Display, Foreign, Path, Term
+
+
+class Guard(NamedTuple):
+    """What has to be so for an act to happen, or what goes on around it."""
+
+    kind: Literal["if", "else", "after", "loop", "with", "try", "except", "callback"]
+    """`after`: what comes after an `if` that ended the function. `callback`: a function that
+    was handed to code which the project does not show."""
+
+    test: Term
+    """The condition, the context manager, what is looped over, the exceptions."""
+
+    spot: Spot
+
+
+class Act(NamedTuple):
+    """One thing that a hook does."""
+
+    kind: Literal["call", "set", "grow", "delete", "return", "raise", "test", "format", "yield"]
+    """`grow`: an augmented assignment. `test`: a value is asked for its truth. `format`: it
+    becomes part of a text."""
+
+    term: Term
+    """The call, the value, the condition."""
+
+    spot: Spot
+    guards: tuple[Guard, ...] = ()
+    target: Term | None = None
+    """What is assigned to."""
+
+    via: tuple[Spot, ...] = ()
+    """The calls that led here from the hook itself."""
+
+    constructing: bool = False
+    """Whether it happens inside the constructor of a module."""
+
+    @property
+    def place(self) -> Place:
+        return self.spot.place
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Where the hook calls what leads here."""
+        return tuple(Note("called from here", spot.place) for spot in self.via)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether every run of the hook does it."""
+        return all(guard.kind in ("with", "loop", "try") for guard in self.guards)
+
+
+KNOWN_PACKAGES = frozenset(
+    {"torch", "dream_trainer", "torchdata", "torchmetrics", "torchao", "torchvision", "numpy"}
+    | {"builtins", "tqdm", "einops", "wandb", "transformers", "rich"}
+)
+"""Packages whose functions do to a trainer no more than what their names say."""
+
+
+class Trace(NamedTuple):
+    """What one function does."""
+
+    name: str
+    spot: Spot
+    """Its name, where it is defined."""
+
+    acts: tuple[Act, ...]
+    is_cut: bool = False
+    """Whether it was too long or too deep to be followed to the end."""
+
+    parameters: tuple[str, ...] = ()
+    """The names of its arguments, without `self`."""
+
+    @property
+    def place(self) -> Place:
+        return self.spot.place
+
+    def calls(self, *names: str) -> Iterator[tuple[Act, Call]]:
+        """The calls that it makes; with `names`, those of one of these last names."""
+        for act in self.acts:
+            if isinstance(act.term, Call) and act.kind == "call":
+                if names and act.term.last not in names:
+                    continue
+                yield act, act.term
+
+    def of_kind(self, *kinds: str) -> Iterator[Act]:
+        return (act for act in self.acts if act.kind in kinds)
+
+    @property
+    def returns(self) -> Iterator[Act]:
+        """What the function itself returns, not the helpers that it calls."""
+        return (act for act in self.acts if act.kind == "return" and not act.via)
+
+    def hands_over(self, *paths: str) -> Call | None:
+        """A call that gives one of `paths` to code which the project does not show.
+
+        That code may do whatever the hook seems to leave out.
+        """
+        for _, call in self.calls():
+            if call.is_open and any(part.is_hidden for part in call.parts()):
+                return call
+            function = call.function
+            shown = isinstance(function, Foreign) and (
+                function.name.partition(".")[0] in KNOWN_PACKAGES
+                or function.name.startswith("builtins.")
+            )
+            if (isinstance(function, Path) and function.root == "self") or shown:
+                continue
+            for given in (*call.arguments, *call.keywords.values()):
+                if any(is_within(given, path) for path in paths):
+                    return call
+        return None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may do something that its source does not show."""
+        return self.is_cut or self.hands_over("self") is not None
+
+
+def is_within(term: Term, path: str) -> bool:
+    """Whether a term is an object at `path` or below it, or a display of such.
+
+    Of `self` only the trainer itself is meant.
+    """
+    if isinstance(term, Path):
+        return term.dotted == path or (path != "self" and term.dotted.startswith(f"{path}."))
+    if isinstance(term, Display):
+        return any(is_within(item, path) for item in term.items)
+    return any(is_within(choice, path) for choice in term.options() if choice is not term)
