@@ -11,6 +11,7 @@ import typer
 from . import __version__
 from .check import command
 from .errors import DreamError
+from .project.update.command import update_command
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -109,6 +110,7 @@ def dry_run(context: typer.Context) -> None:
     raise typer.Exit(dry_run(context.args))
 
 
+app.command("update")(update_command)
 app.command()(command.check)
 app.command()(command.explain)
 

@@ -72,7 +72,7 @@ def _format(target: Path) -> None:
         ["format"],
     ):
         done = subprocess.run(
-            [_ruff(), *command, "--quiet", "--no-cache", "--exclude", RUNTIME, "."],
+            [ruff(), *command, "--quiet", "--no-cache", "--exclude", RUNTIME, "."],
             cwd=target,
             capture_output=True,
             text=True,
@@ -83,6 +83,7 @@ def _format(target: Path) -> None:
             raise DreamError(fact, "Nothing was left behind. Mend that and run it again.")
 
 
-def _ruff() -> str:
+def ruff() -> str:
+    """The formatter that came with this package."""
     beside = Path(sys.executable).with_name("ruff")
     return str(beside) if beside.exists() else shutil.which("ruff") or "ruff"
