@@ -1,9 +1,7 @@
 """The `dream` command: parsing, exit codes, printing."""
 
 import gc
-import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,15 +9,14 @@ import typer
 from . import __version__
 from .check import command
 from .errors import DreamError
+from .project.command import new_command
 from .project.update.command import update_command
 
 REFUSED = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="dream",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -40,59 +37,7 @@ def dream(
     """Start, check and scale a PyTorch training project whose every line you can read."""
 
 
-@app.command()
-def new(
-    path: Annotated[
-        str | None, typer.Argument(help="Folder of the new project; its last part is the name.")
-    ] = None,
-    parallel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE", help="single, ddp, fsdp, hsdp, cp, tp, pp, or several: fsdp+tp."
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="lm: a small language model (default). blank: a model to replace."),
-    ] = None,
-    compile: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="Compile the model's blocks.")
-    ] = False,
-    ckpt_acts: Annotated[
-        bool,
-        typer.Option("--ckpt-acts/--no-ckpt-acts", help="Recompute activations, to save memory."),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Add to a folder that is not empty.")
-    ] = False,
-    no_git: Annotated[
-        bool, typer.Option("--no-git", help="Make no repository and no first commit.")
-    ] = False,
-    defaults: Annotated[
-        bool, typer.Option("--defaults", help="Ask nothing: fsdp and lm where nothing is said.")
-    ] = False,
-) -> None:
-    """Make a project that trains, and check it."""
-    from .project.ask import complete
-    from .project.new import create
-    from .project.options import Options
-    from .project.report import describe
-
-    try:
-        path, parallel, recipe = complete(path, parallel, recipe, defaults=defaults)
-        target = Path(os.path.abspath(path))  # Without "..": what lies around it is asked.
-        options = Options(
-            name=target.name,
-            parallel=parallel,
-            recipe=recipe,
-            compile=compile,
-            ckpt_acts=ckpt_acts,
-        )
-        created = create(target, options, force=force, git=not no_git)
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("\ninterrupted: nothing was left half made", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    typer.echo(describe(created, path))
+app.command("new")(new_command)
 
 
 @app.command(

@@ -3,18 +3,18 @@
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-
-import typer
+from typing import Any
 
 from ..errors import DreamError
-from .choices import check_choice
 from .modes import PARTS, read_mode
-from .options import RECIPES
+from .names import check_name
+from .recipes import RECIPES, check_recipe
 
 DEFAULT_MODE = "fsdp"
 """It runs on any number of ranks, one included."""
 
 DEFAULT_RECIPE = "lm"
+SEVERAL = "several of them"
 
 
 def complete(
@@ -38,37 +38,66 @@ def complete(
             f"and {silence}.",
             f"Run: {_command(path, parallel)}",
         )
-    path = path or str(typer.prompt("Folder of the new project"))
-    parallel = parallel or _choose(
-        "How is a run laid out? Several are joined by +, such as fsdp+tp.",
-        {name: part.meaning for name, part in PARTS.items()},
-        DEFAULT_MODE,
-        read_mode,
-    )
-    recipe = recipe or _choose(
-        "What does the project start from?",
-        RECIPES,
-        DEFAULT_RECIPE,
-        lambda answer: check_choice("--recipe", answer, RECIPES),
-    )
-    return path, parallel, recipe
+    path = path or _write("Folder of the new project:", _named)
+    if recipe is None:
+        recipes = {name: (each.meaning, each.advice) for name, each in RECIPES.items()}
+        recipe = _pick("What does it start from?", recipes, DEFAULT_RECIPE)
+    return path, parallel or _mode(recipe), recipe
 
 
-def _choose(
-    question: str, choices: Mapping[str, str], default: str, check: Callable[[str], object]
-) -> str:
-    """Ask until `check` does not raise."""
-    typer.echo(question)
-    for name, meaning in choices.items():
-        typer.echo(f"  {name:8}{meaning}")
-    while True:
-        answer = str(typer.prompt("Choice", default=default)).strip()
+def _mode(recipe: str) -> str:
+    parts = {
+        name: (part.meaning, part.advice)
+        for name, part in PARTS.items()
+        if name in RECIPES[recipe].parts
+    }
+    several = {SEVERAL: ("joined by +, such as fsdp+tp", "Large models on many nodes.")}
+    default = DEFAULT_MODE if DEFAULT_MODE in parts else next(iter(parts))
+    picked = _pick("How is a run laid out?", parts | several, default)
+    if picked != SEVERAL:
+        return picked
+    return _write("Which, joined by +?", lambda mode: check_recipe(recipe, read_mode(mode)))
+
+
+def _pick(question: str, choices: Mapping[str, tuple[str, str]], default: str) -> str:
+    """One of `choices`, by the arrow keys: each a meaning, and advice under the cursor."""
+    import questionary
+
+    width = max(map(len, choices))
+    shown = [
+        questionary.Choice(f"{name:{width}}  {meaning}", value=name, description=advice)
+        for name, (meaning, advice) in choices.items()
+    ]
+    asked = questionary.select(question, shown, default=default, instruction="(arrow keys)")
+    return _answer(asked)
+
+
+def _write(question: str, check: Callable[[str], object]) -> str:
+    """A text that `check` does not refuse."""
+    import questionary
+
+    def judge(text: str) -> bool | str:
         try:
-            check(answer)
+            check(text.strip())
         except DreamError as error:
-            typer.echo(f"  {error}")
-        else:
-            return answer
+            return f"{error.fact} {error.remedy}"
+        return True
+
+    return _answer(questionary.text(question, validate=judge)).strip()
+
+
+def _answer(question: Any) -> str:
+    """Raises `KeyboardInterrupt` where the question is left."""
+    answer = question.unsafe_ask()
+    if answer is None:
+        raise KeyboardInterrupt
+    return str(answer)
+
+
+def _named(path: str) -> None:
+    from os.path import abspath, basename
+
+    check_name(basename(abspath(path)) if path else "")
 
 
 def _command(path: str | None, parallel: str | None) -> str:

@@ -14,6 +14,9 @@ class Part:
     """One way to lay out a run."""
 
     meaning: str
+    advice: str
+    """When to take it."""
+
     preset: str = ""
     """The classmethod of `DeviceParameters` that it is; empty: an axis of any of them."""
 
@@ -25,18 +28,44 @@ class Part:
 
 
 PARTS = {
-    "single": Part(preset="SINGLE_DEVICE", meaning="one device", ranks=1),
-    "ddp": Part(preset="DDP", meaning="a copy of the model on every rank"),
-    "fsdp": Part(preset="FSDP", meaning="the model sharded over all ranks"),
+    "single": Part(
+        preset="SINGLE_DEVICE",
+        meaning="one device",
+        advice="A laptop, or one device that is enough.",
+        ranks=1,
+    ),
+    "ddp": Part(
+        preset="DDP",
+        meaning="a copy of the model on every rank",
+        advice="The model fits on each device; you want more throughput.",
+    ),
+    "fsdp": Part(
+        preset="FSDP",
+        meaning="the model sharded over all ranks",
+        advice="The usual choice: it runs on one rank, and on many.",
+    ),
     "hsdp": Part(
         preset="HSDP",
         meaning="sharded in groups of ranks, replicated over the groups",
+        advice="Many nodes: shard inside each, where links are fast.",
         ranks=4,
         degrees={"dp_shard": 2},
     ),
-    "cp": Part(meaning="every sequence split over two ranks", degrees={"context_parallel": 2}),
-    "tp": Part(meaning="every layer split over two ranks", degrees={"tensor_parallel": 2}),
-    "pp": Part(meaning="the layers cut into two stages", degrees={"pipeline_parallel": 2}),
+    "cp": Part(
+        meaning="every sequence split over two ranks",
+        advice="Sequences too long for one device.",
+        degrees={"context_parallel": 2},
+    ),
+    "tp": Part(
+        meaning="every layer split over two ranks",
+        advice="Layers too large for one device; inside one node.",
+        degrees={"tensor_parallel": 2},
+    ),
+    "pp": Part(
+        meaning="the layers cut into two stages",
+        advice="Models too deep for a node, or slow links between nodes.",
+        degrees={"pipeline_parallel": 2},
+    ),
 }
 """In the order in which a value names them."""
 

@@ -1,18 +1,18 @@
 """`dream new`: from options to a project on disk, in one piece."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..errors import DreamError
-from .choices import check_choice
 from .git import commit_all, repository_around
-from .modes import read_mode
-from .names import check_name
-from .options import RECIPES, Options
+from .options import Options
 from .place import check_target, put, staged
 from .render import render_project
-from .snapshot import write_snapshot
+from .snapshot import FOLDER, write_snapshot
 from .tree import draw_tree
 from .verify import check_project
 
@@ -40,9 +40,7 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
     Raises `DreamError`, with nothing written, where the options or the target do not do
     or the file system refuses.
     """
-    check_name(options.name)
-    read_mode(options.parallel)
-    check_choice("--recipe", options.recipe, RECIPES)
+    options.check()
     check_target(target, force=force)
     try:
         with staged(target) as stage:
@@ -66,6 +64,57 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
         check=check_project(target),
         replaced=replaced,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A project that was not made."""
+
+    options: Options
+    folder: Path
+    tree: str
+    files: list[str]
+    replaced: list[str]
+    """Files of the folder that would get other contents."""
+
+    diff: str
+
+
+def preview(target: Path, options: Options) -> Preview:
+    """What `create` would make at `target`. Raises `DreamError` as it does."""
+    options.check()
+    with TemporaryDirectory(prefix="dream-new-") as folder:
+        project = Path(folder) / options.name
+        project.mkdir()
+        render_project(options, project)
+        write_snapshot(project)
+        names = sorted(
+            path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file()
+        )
+        shown = [name for name in names if not name.startswith(f"{FOLDER}/")]
+        differing = [
+            name
+            for name in shown
+            if (target / name).is_file()
+            and (target / name).read_bytes() != (project / name).read_bytes()
+        ]
+        lines = [line for name in differing for line in _difference(target, project, name)]
+        return Preview(
+            options=options,
+            folder=target,
+            tree=draw_tree(project),
+            files=names,
+            replaced=differing,
+            diff="\n".join(lines),
+        )
+
+
+def _difference(old: Path, new: Path, name: str) -> Iterator[str]:
+    before, after = (
+        (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+        for folder in (old, new)
+    )
+    return unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
 
 
 def _first_commit(project: Path, target: Path) -> str:

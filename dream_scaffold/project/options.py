@@ -4,11 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .modes import Mode, read_mode
-
-RECIPES = {
-    "lm": "a small language model that learns real text",
-    "blank": "a stand-in model and data, to be replaced",
-}
+from .names import check_name
+from .recipes import check_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +19,11 @@ class Options:
     recipe: str = "lm"
     compile: bool = False
     ckpt_acts: bool = False
+
+    def check(self) -> None:
+        """Raise `DreamError` where no project can be made of these answers."""
+        check_name(self.name)
+        check_recipe(self.recipe, read_mode(self.parallel))
 
     def answers(self) -> dict[str, Any]:
         return asdict(self) | {"parallel": self.mode.name}

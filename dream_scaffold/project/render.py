@@ -8,7 +8,8 @@ from pathlib import Path
 
 from .. import __version__, resources
 from ..errors import DreamError
-from .options import RECIPES, Options
+from .options import Options
+from .recipes import RECIPES
 
 RUNTIME = "dream_trainer"
 

@@ -1,5 +1,6 @@
 """The `dream` command as a process: quick to start, asks on a terminal, never without one."""
 
+import json
 import os
 import pty
 import re
@@ -41,6 +42,7 @@ def test_help_names_every_command() -> None:
     assert re.findall(r"^  (\w[\w-]*)  ", out, re.MULTILINE) == [
         "new",
         "dry-run",
+        "update",
         "check",
         "explain",
     ]
@@ -72,14 +74,16 @@ def test_only_what_is_needed_is_imported(arguments: list[str], tmp_path: Path) -
     assert not SLOW.intersection(code_and_modules)
 
 
-def on_a_terminal(folder: Path, *arguments: str, answers: list[bytes]) -> tuple[int, str]:
-    """Run `dream` on a terminal of its own, answering one prompt after the other."""
+def on_a_terminal(
+    folder: Path, *arguments: str, answers: list[tuple[str, bytes]]
+) -> tuple[int, str]:
+    """Run `dream` on a terminal of its own; each answer waits for its question."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # A job in the background ignores it.
-        os.execve(sys.executable, [*DREAM, *arguments], ENV)
-    said, waiting, deadline = b"", list(answers), time.monotonic() + 60
+        os.execve(sys.executable, [*DREAM, *arguments], ENV | {"TERM": "xterm"})
+    said, waiting, seen, deadline = b"", list(answers), 0, time.monotonic() + 60
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
             try:
@@ -89,21 +93,47 @@ def on_a_terminal(folder: Path, *arguments: str, answers: list[bytes]) -> tuple[
             if not chunk:
                 break
             said += chunk
-            if waiting and said.rstrip().endswith(b":"):
-                os.write(terminal, waiting.pop(0))
-                said += b"\n"
+            if b"\x1b[6n" in chunk:  # "Where is the cursor?"
+                os.write(terminal, b"\x1b[1;1R")
+            if waiting and (at := said.find(waiting[0][0].encode(), seen)) >= 0:
+                seen = at + len(waiting[0][0])
+                os.write(terminal, waiting.pop(0)[1])
     _, status = os.waitpid(process, 0)
     os.close(terminal)
+    assert not waiting, said.decode()
     return os.waitstatus_to_exitcode(status), said.decode().replace("\r\n", "\n")
 
 
+DOWN = b"\x1b[B"
+
+
+def recorded(project: Path) -> str:
+    return (project / ".dream/answers.yml").read_text()
+
+
 def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
-    answers = [b"my-lm\n", b"ddp+tpp\n", b"pp+ddp\n", b"\n"]
+    answers = [
+        ("Folder of the new project:", b"my-lm\r"),
+        ("What does it start from?", DOWN + b"\r"),
+        ("How is a run laid out?", DOWN + b"\r"),
+    ]
     code, said = on_a_terminal(tmp_path, "new", "--no-git", answers=answers)
     assert code == 0, said
-    assert "--parallel ddp+tpp: tpp is unknown. Did you mean tp? Known are single, " in said
-    recorded = (tmp_path / "my-lm/.dream/answers.yml").read_text()
-    assert "parallel: ddp+pp\nrecipe: lm\n" in recorded
+    assert "The usual choice" in said  # The advice on what the cursor is on.
+    assert "parallel: hsdp\nrecipe: blank\n" in recorded(tmp_path / "my-lm")
+
+
+def test_a_combination_is_written_and_judged_at_once(tmp_path: Path) -> None:
+    answers = [
+        ("How is a run laid out?", b"\x1b[A" * 3 + b"\r"),
+        ("Which, joined by +?", b"ddp+tpp\r"),
+        ("Did you mean tp?", b"\x7f\x7f\x7fpp\r"),
+    ]
+    code, said = on_a_terminal(
+        tmp_path, "new", "my-lm", "--recipe", "lm", "--no-git", answers=answers
+    )
+    assert code == 0, said
+    assert "parallel: ddp+pp\nrecipe: lm\n" in recorded(tmp_path / "my-lm")
 
 
 def test_a_terminal_is_not_asked_when_all_is_said(tmp_path: Path) -> None:
@@ -115,7 +145,80 @@ def test_a_terminal_is_not_asked_when_all_is_said(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_at_a_question_leaves_nothing(tmp_path: Path) -> None:
-    code, said = on_a_terminal(tmp_path, "new", "my-lm", answers=[b"\x03"])
+    answers = [("What does it start from?", b"\x03")]
+    code, said = on_a_terminal(tmp_path, "new", "my-lm", answers=answers)
     assert code == 130
     assert said.endswith("interrupted: nothing was left half made\n")
     assert os.listdir(tmp_path) == []
+
+
+def test_the_list_says_what_each_is_for() -> None:
+    from dream_scaffold.project.modes import PARTS
+    from dream_scaffold.project.recipes import RECIPES
+
+    told = dream("new", "--list").stdout
+    known = json.loads(dream("new", "--list", "--json").stdout)
+    assert [recipe["name"] for recipe in known["recipes"]] == list(RECIPES)
+    assert [mode["name"] for mode in known["modes"]] == list(PARTS)
+    for entry in (*RECIPES.values(), *PARTS.values()):
+        assert entry.meaning in told and entry.advice in told
+
+
+def test_answers_from_a_file_and_options_above_them(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("parallel: ddp\nrecipe: blank\ncompile: true\n")
+    done = dream(
+        "new", "mine", "--data-file", "a.yml", "--recipe", "lm", "--no-git", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    answers = recorded(tmp_path / "mine")
+    assert "parallel: ddp\nrecipe: lm\ncompile: true\n" in answers
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("paralel: ddp\n", "a.yml answers paralel, which nobody asks.\nhelp: Write parallel."),
+        ("compile: maybe\n", "compile is 'maybe', and not true or false"),
+        ("parallel: [ddp]\n", "parallel is ['ddp'], and no text"),
+        ("- ddp\n", "it holds no answers"),
+        ("parallel: sideways\n", "--parallel sideways is unknown."),
+    ],
+)
+def test_a_file_of_answers_that_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "a.yml").write_text(text)
+    done = dream("new", "mine", "--data-file", "a.yml", "--defaults", folder=tmp_path)
+    assert done.returncode == 2 and told in done.stderr
+    assert os.listdir(tmp_path) == ["a.yml"]
+
+
+def test_pretending_writes_nothing(tmp_path: Path) -> None:
+    told = dream("new", "mine", "--defaults", "--pretend", folder=tmp_path).stdout
+    assert told.startswith("mine/\n") and "Nothing was written" in told
+    assert os.listdir(tmp_path) == []
+    dream("new", "mine", "--defaults", folder=tmp_path)
+    told = dream("new", "mine", "--parallel", "ddp", "--pretend", folder=tmp_path).stdout
+    assert "-def fsdp_config() -> Config:" in told and "+def ddp_config() -> Config:" in told
+    assert "parallel: fsdp" in recorded(tmp_path / "mine")
+
+
+def test_json_of_a_new_project(tmp_path: Path) -> None:
+    done = dream("new", "mine", "--json", folder=tmp_path)
+    made = json.loads(done.stdout)
+    assert made["version"] == 1 and made["project"] == str(tmp_path / "mine")
+    assert made["answers"]["parallel"] == "fsdp" and made["next"][-1] == "dream check"
+    files = [p for p in (tmp_path / "mine").rglob("*") if p.is_file() and ".git" not in p.parts]
+    assert len(made["files"]) == len(files)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    env = ENV | {
+        "_DREAM_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "dream ch",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_WORDS": "dream ch",
+        "COMP_CWORD": "1",
+    }
+    code = "from dream_scaffold.cli import app\napp(prog_name='dream')"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert "check" in done.stdout and "update" not in done.stdout

@@ -9,7 +9,8 @@ import pytest
 from dream_scaffold.check import Options as CheckOptions
 from dream_scaffold.check import check
 from dream_scaffold.project.new import create
-from dream_scaffold.project.options import RECIPES, Options
+from dream_scaffold.project.options import Options
+from dream_scaffold.project.recipes import RECIPES
 from dream_scaffold.project.update.run import take_back, update
 
 

@@ -4,7 +4,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from dream_scaffold.project.options import RECIPES, Options
+from dream_scaffold.project.options import Options
+from dream_scaffold.project.recipes import RECIPES
 from dream_scaffold.project.render import RUNTIME, render_project
 
 GOLDEN = Path(__file__).parent / "golden"

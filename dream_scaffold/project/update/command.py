@@ -33,7 +33,7 @@ def update_command(
 
     Exits with 0 if all is well, 1 if conflicts are marked in the files, 2 if nothing was done.
     """
-    from .answers import find_project
+    from ..answers import find_project
 
     project = find_project(Path(os.path.abspath(path)))
     if abort:

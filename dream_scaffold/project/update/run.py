@@ -9,11 +9,11 @@ from typing import Any
 
 from ... import __version__, resources
 from ...errors import DreamError
+from ..answers import changed, read_answers
 from ..options import Options
 from ..place import uninterrupted
 from ..render import RUNTIME, render_project, ruff
 from ..snapshot import FOLDER, Snapshot, read_snapshot, write_snapshot
-from .answers import changed, read_answers
 from .journal import ASIDE, PLAN, STAGE, UNDO, Write, apply, finish, undo
 from .plan import Change, Sides, plan
 from .threeway import Labels, has_markers

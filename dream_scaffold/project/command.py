@@ -1,0 +1,92 @@
+"""The `new` command: it parses, `new` does the rest."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+INTERRUPTED = 130
+
+
+def new_command(
+    path: Annotated[
+        str | None, typer.Argument(help="Folder of the new project; its last part is the name.")
+    ] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE", help="single, ddp, fsdp, hsdp, cp, tp, pp, or several: fsdp+tp."
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="What the project starts from, lm by default; see --list.")
+    ] = None,
+    compile: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the model's blocks.")
+    ] = None,
+    ckpt_acts: Annotated[
+        bool | None,
+        typer.Option("--ckpt-acts/--no-ckpt-acts", help="Recompute activations, to save memory."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Add to a folder that is not empty.")
+    ] = False,
+    no_git: Annotated[
+        bool, typer.Option("--no-git", help="Make no repository and no first commit.")
+    ] = False,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Ask nothing: fsdp and lm where nothing is said.")
+    ] = False,
+    data_file: Annotated[
+        str | None,
+        typer.Option(metavar="YAML", help="Take answers from a file; options win over it."),
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Say what recipes and modes there are.")
+    ] = False,
+    pretend: Annotated[
+        bool,
+        typer.Option("--pretend", help="Write nothing; show the tree and what would change."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make a project that trains, and check it."""
+    if list_:
+        from . import listing
+
+        typer.echo(listing.as_json() if as_json else listing.as_text())
+        return
+    from . import report
+    from .answers import read_file
+    from .ask import complete
+    from .new import create, preview
+    from .options import Options
+
+    said: dict[str, Any] = {
+        "parallel": parallel,
+        "recipe": recipe,
+        "compile": compile,
+        "ckpt_acts": ckpt_acts,
+    }
+    given = {name: value for name, value in said.items() if value is not None}
+    try:
+        answers = (read_file(Path(data_file)) if data_file is not None else {}) | given
+        path, answers["parallel"], answers["recipe"] = complete(
+            path or answers.get("name"),
+            answers.get("parallel"),
+            answers.get("recipe"),
+            defaults=defaults or as_json,
+        )
+        target = Path(os.path.abspath(path))  # Without "..": what lies around it is asked.
+        options = Options(**{**answers, "name": target.name})
+        if pretend:
+            shown = preview(target, options)
+            typer.echo(report.pretended_json(shown) if as_json else report.pretended(shown))
+            return
+        created = create(target, options, force=force, git=not no_git)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("\ninterrupted: nothing was left half made", err=True)
+        sys.exit(INTERRUPTED)
+    typer.echo(report.as_json(created, path) if as_json else report.describe(created, path))

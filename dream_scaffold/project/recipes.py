@@ -1,0 +1,47 @@
+"""What a project can start from."""
+
+from dataclasses import dataclass
+
+from ..errors import DreamError
+from .choices import check_choice
+from .modes import PARTS, Mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One kind of project: its model, its data and its steps."""
+
+    meaning: str
+    advice: str
+    """When to take it."""
+
+    parts: frozenset[str] = frozenset(PARTS)
+    """The parts of `--parallel` that make sense for it."""
+
+    why_not: str = ""
+    """Why the others do not."""
+
+
+RECIPES = {
+    "lm": Recipe(
+        meaning="a small language model that learns real text",
+        advice="Your own transformer, or a first look: it knows every mode.",
+    ),
+    "blank": Recipe(
+        meaning="a stand-in model and data, to be replaced",
+        advice="You have a model; the hooks wait for it.",
+    ),
+}
+
+
+def check_recipe(name: str, mode: Mode) -> None:
+    """Raise `DreamError` where there is no such recipe, or `mode` makes no sense for it."""
+    check_choice("--recipe", name, RECIPES)
+    recipe = RECIPES[name]
+    unfit = [part for part in mode.parts if part not in recipe.parts]
+    if unfit:
+        possible = ", ".join(part for part in PARTS if part in recipe.parts)
+        raise DreamError(
+            f"--recipe {name} does not go with {unfit[0]}: {recipe.why_not}.",
+            f"Its modes are made of {possible}.",
+        )
