@@ -282,6 +282,22 @@ def test_other_answers(project: Project) -> None:
         project.update(parallel="sideways")
 
 
+def test_conflicts_name_the_answers_that_differ(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render = project.render
+
+    def by_answer(options: Options, target: Path) -> None:
+        project.template["notes.txt"] = f"one\n{options.parallel}\nthree\n"
+        render(options, target)
+
+    monkeypatch.setattr(run, "render_project", by_answer)
+    project.edit("notes.txt", "two", "mine")
+    project.update(parallel="fsdp")
+    assert ">>>>>>> template 0.1.0, parallel fsdp\n" in project.read("notes.txt")
+    assert "||||||| template 0.1.0, parallel ddp\n" in project.read("notes.txt")
+
+
 def test_twice_is_once(project: Project) -> None:
     project.edit("train.py", "line_18 = 18", "line_18 = 'mine'")
     project.change("train.py", "line_3 = 3", "line_3 = 33")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__, resources
 from ...errors import DreamError
-from ..answers import changed, read_answers
+from ..answers import Answers, changed, read_answers
 from ..options import Options
 from ..place import uninterrupted
 from ..render import RUNTIME, render_project, ruff
@@ -68,7 +68,7 @@ def update(project: Path, overrides: dict[str, Any], *, dry_run: bool = False) -
             base=snapshot.files,
             yours=yours | _others(project, snapshot, yours, new),
             new=new,
-            labels=Labels("yours", f"template {answers.version}", f"template {__version__}"),
+            labels=_labels(answers, options),
             lost=snapshot.lost,
             linked=frozenset(path for path in yours if (project / path).is_symlink()),
             tidy=_Tidy(project),
@@ -114,6 +114,17 @@ def _carry_out(project: Path, writes: list[Write]) -> None:
         committed = (project / FOLDER / PLAN).is_file()
         remedy = "Mend that and run `dream update` again: it goes on where it stopped."
         raise DreamError(fact, remedy if committed else "Nothing was changed.") from error
+
+
+def _labels(answers: Answers, options: Options) -> Labels:
+    """What the sides are called: by version, and by the answers that differ."""
+    old, new = vars(answers.options), vars(options)
+    differing = [name for name in new if old[name] != new[name]]
+    before, after = (
+        ", ".join([f"template {version}", *(f"{name} {values[name]}" for name in differing)])
+        for version, values in ((answers.version, old), (__version__, new))
+    )
+    return Labels("yours", before, after)
 
 
 def _texts(project: Path) -> Iterator[tuple[str, bytes]]:
