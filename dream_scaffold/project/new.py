@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from ..errors import DreamError
 from .git import commit_all, repository_around
 from .options import Options
-from .place import check_target, put, staged
+from .place import check_target, clear_up, put, staged
 from .render import render_project
 from .snapshot import FOLDER, write_snapshot
 from .tree import draw_tree
@@ -41,6 +41,7 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
     or the file system refuses.
     """
     options.check()
+    clear_up(target)
     check_target(target, force=force)
     try:
         with staged(target) as stage:

@@ -2,10 +2,11 @@
 
 It is made in a hidden folder on the target's own file system, and one rename puts it
 where it belongs. In a folder that exists, files are moved one by one, and a failure
-moves all of them back.
+moves all of them back; after a kill, the next `dream new` there does.
 """
 
 import filecmp
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,9 @@ from types import FrameType
 from typing import NoReturn
 
 from ..errors import DreamError
+
+REPLACED, MOVES = "replaced", "moves.json"
+"""In the hidden folder: what made room, and what is moved where."""
 
 ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -48,8 +52,7 @@ def staged(target: Path) -> Iterator[Path]:
     Inside the block the signals that end a process raise `SystemExit`, so that a
     project half made is removed whatever ends the command.
     """
-    beside = target if target.is_dir() else target.parent
-    stage = beside / f".{target.name}.dream-new-{os.getpid()}"
+    stage = _beside(target) / f"{_prefix(target)}{os.getpid()}"
     with _raising_signals():
         try:
             stage.mkdir()
@@ -71,10 +74,13 @@ def put(project: Path, target: Path) -> list[str]:
         os.rename(project, target)
         return []
     changed: list[str] = []
-    backup = project.with_name("replaced")
+    backup = project.with_name(REPLACED)
     backup.mkdir()
+    moves = list(_moves(project, target))
+    listed = [[os.fspath(source), os.fspath(place)] for source, place in moves]
+    project.with_name(MOVES).write_text(json.dumps(listed), encoding="utf-8")
     with uninterrupted(), ExitStack() as undo:
-        for number, (source, place) in enumerate(_moves(project, target)):
+        for number, (source, place) in enumerate(moves):
             if os.path.lexists(place):
                 if place.is_symlink() or not filecmp.cmp(source, place, shallow=False):
                     changed.append(place.relative_to(target).as_posix())
@@ -84,7 +90,51 @@ def put(project: Path, target: Path) -> list[str]:
             os.rename(source, place)
             undo.callback(os.rename, place, source)
         undo.pop_all()
+        project.with_name(MOVES).unlink()
     return changed
+
+
+def clear_up(target: Path) -> None:
+    """Take back what a killed `dream new` has left at `target`, and remove its folder."""
+    folder = _beside(target)
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        return
+    for stage in folder.glob(f"{_prefix(target)}*"):
+        number = stage.name.removeprefix(_prefix(target))
+        if number.isdigit() and stage.is_dir() and not _is_alive(int(number)):
+            _take_back(stage)
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def _take_back(stage: Path) -> None:
+    try:
+        moves = json.loads((stage / MOVES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for number, (source, place) in enumerate(moves):
+        kept = stage / REPLACED / str(number)
+        if not os.path.lexists(source) and os.path.lexists(place):
+            os.rename(place, source)
+        if os.path.lexists(kept):
+            os.rename(kept, place)
+
+
+def _beside(target: Path) -> Path:
+    return target if target.is_dir() else target.parent
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.dream-new-"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _moves(project: Path, target: Path) -> Iterator[tuple[Path, Path]]:

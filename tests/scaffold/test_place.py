@@ -13,7 +13,7 @@ import pytest
 from dream_scaffold.errors import DreamError
 from dream_scaffold.project.new import create
 from dream_scaffold.project.options import Options
-from dream_scaffold.project.place import put, staged
+from dream_scaffold.project.place import clear_up, put, staged
 
 NEW = [sys.executable, "-m", "dream_scaffold", "new", "my-lm", "--parallel", "fsdp"]
 ROOT = Path(__file__).parents[2]
@@ -51,9 +51,8 @@ def test_killed_at_any_moment(tmp_path: Path, number: signal.Signals, codes: set
         said_text = (folder / "said").read_text()
         # While its modules are being imported, Python itself answers Ctrl-C.
         assert code in codes or said_text.endswith("KeyboardInterrupt\n"), said_text
+        clear_up(folder / "my-lm")  # As the next run does.
         left = set(os.listdir(folder)) - {"said"}
-        if number == signal.SIGKILL:
-            left = {name for name in left if not name.startswith(".my-lm.dream-new-")}
         assert left <= {"my-lm"}
         if left:
             assert is_whole(folder / "my-lm")
@@ -143,3 +142,37 @@ def test_a_target_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(DreamError, match="appeared"):
             put(stage / "project", target)
     assert (target / "train.py").read_text() == "mine"
+
+
+def test_a_kill_while_files_are_moved_is_taken_back_by_the_next_run(tmp_path: Path) -> None:
+    folder = tmp_path / "my-lm"
+    (folder / "tests").mkdir(parents=True)
+    for name in ("train.py", "config.py", "tests/test_project.py", "notes.txt"):
+        (folder / name).write_text(f"my {name}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for moved in range(12):
+        child = os.fork()
+        if child == 0:
+            rename, left = os.rename, iter(range(moved))
+
+            def rename_some(source: Path, place: Path, rename=rename, left=left) -> None:
+                if next(left, None) is None:
+                    os._exit(9)
+                rename(source, place)
+
+            with pytest.MonkeyPatch.context() as patch, staged(folder) as stage:
+                project = stage / "my-lm"
+                (project / "tests").mkdir(parents=True)
+                for name in ("train.py", "config.py", "tests/test_project.py", "new.py"):
+                    (project / name).write_text(f"new {name}")
+                patch.setattr("dream_scaffold.project.place.os.rename", rename_some)
+                put(project, folder)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) == 0:
+            assert moved == 7, "four files, of which three make room"
+            assert (folder / "new.py").read_text() == "new new.py"
+            return
+        clear_up(folder)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    raise AssertionError("it was never finished")
