@@ -7,50 +7,41 @@ from typing import Annotated, Any
 
 import typer
 
+from .flags import CheckpointActivations, Compile, Json, Parallel, Recipe
+
 INTERRUPTED = 130
 
 
+Folder = Annotated[
+    str | None, typer.Argument(help="Folder of the new project; its last part is the name.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Add to a folder that is not empty.")]
+NoGit = Annotated[bool, typer.Option("--no-git", help="Make no repository and no first commit.")]
+Defaults = Annotated[
+    bool, typer.Option("--defaults", help="Ask nothing: fsdp and lm where nothing is said.")
+]
+DataFile = Annotated[
+    str | None, typer.Option(metavar="YAML", help="Take answers from a file; options win over it.")
+]
+List = Annotated[bool, typer.Option("--list", help="Say what recipes and modes there are.")]
+Pretend = Annotated[
+    bool, typer.Option("--pretend", help="Write nothing; show the tree and what would change.")
+]
+
+
 def new_command(
-    path: Annotated[
-        str | None, typer.Argument(help="Folder of the new project; its last part is the name.")
-    ] = None,
-    parallel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE", help="single, ddp, fsdp, hsdp, cp, tp, pp, or several: fsdp+tp."
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="What the project starts from, lm by default; see --list.")
-    ] = None,
-    compile: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the model's blocks.")
-    ] = None,
-    ckpt_acts: Annotated[
-        bool | None,
-        typer.Option("--ckpt-acts/--no-ckpt-acts", help="Recompute activations, to save memory."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Add to a folder that is not empty.")
-    ] = False,
-    no_git: Annotated[
-        bool, typer.Option("--no-git", help="Make no repository and no first commit.")
-    ] = False,
-    defaults: Annotated[
-        bool, typer.Option("--defaults", help="Ask nothing: fsdp and lm where nothing is said.")
-    ] = False,
-    data_file: Annotated[
-        str | None,
-        typer.Option(metavar="YAML", help="Take answers from a file; options win over it."),
-    ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="Say what recipes and modes there are.")
-    ] = False,
-    pretend: Annotated[
-        bool,
-        typer.Option("--pretend", help="Write nothing; show the tree and what would change."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    path: Folder = None,
+    parallel: Parallel = None,
+    recipe: Recipe = None,
+    compile: Compile = None,
+    ckpt_acts: CheckpointActivations = None,
+    force: Force = False,
+    no_git: NoGit = False,
+    defaults: Defaults = False,
+    data_file: DataFile = None,
+    list_: List = False,
+    pretend: Pretend = False,
+    as_json: Json = False,
 ) -> None:
     """Make a project that trains, and check it."""
     if list_:

@@ -27,6 +27,18 @@ RECIPES = {
         meaning="a small language model that learns real text",
         advice="Your own transformer, or a first look: it knows every mode.",
     ),
+    "vision": Recipe(
+        meaning="a small vision transformer that reads digits",
+        advice="Images and labels: a dataset, a sampler, accuracy.",
+        parts=frozenset({"single", "ddp", "fsdp", "hsdp", "tp"}),
+        why_not="an image is a short sequence, and the model is not deep",
+    ),
+    "gan": Recipe(
+        meaning="two models and two optimizers in alternating steps",
+        advice="An algorithm of your own, such as GANs and RL.",
+        parts=frozenset({"single", "ddp", "fsdp", "hsdp"}),
+        why_not="its two models are small, and shard or replicate as a whole",
+    ),
     "blank": Recipe(
         meaning="a stand-in model and data, to be replaced",
         advice="You have a model; the hooks wait for it.",

@@ -120,7 +120,7 @@ def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
     code, said = on_a_terminal(tmp_path, "new", "--no-git", answers=answers)
     assert code == 0, said
     assert "The usual choice" in said  # The advice on what the cursor is on.
-    assert "parallel: hsdp\nrecipe: blank\n" in recorded(tmp_path / "my-lm")
+    assert "parallel: hsdp\nrecipe: vision\n" in recorded(tmp_path / "my-lm")
 
 
 def test_a_combination_is_written_and_judged_at_once(tmp_path: Path) -> None:

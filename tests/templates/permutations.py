@@ -21,12 +21,28 @@ MODES = {
         False: (*DATA, *SPLITS, *PAIRS, THREE, ALL),
         True: (*DATA, "fsdp+tp"),
     },
+    "vision": {
+        False: (*DATA, "tp", "fsdp+tp"),
+        True: ("fsdp",),
+    },
+    "gan": {
+        False: DATA,
+        True: ("ddp",),
+    },
     "blank": {
         False: (*DATA, *SPLITS, "fsdp+tp", ALL),
         True: DATA,
     },
 }
 """Recipe -> compiled or not -> modes: each axis alone, pairs, and all of them together."""
+
+CHECKPOINTED = (
+    ("lm", "fsdp"),
+    ("lm", ALL),
+    ("vision", "ddp"),
+    ("gan", "fsdp"),
+    ("blank", "single"),
+)
 
 PERMUTATIONS = {
     f"{recipe}-{parallel}{'-compile' if compile else ''}": Options(
@@ -39,7 +55,13 @@ PERMUTATIONS = {
     f"{recipe}-{parallel}-ckpt-acts": Options(
         name=NAME, parallel=parallel, recipe=recipe, ckpt_acts=True
     )
-    for recipe, parallel in (("lm", "fsdp"), ("lm", ALL), ("blank", "single"))
+    for recipe, parallel in (
+        ("lm", "fsdp"),
+        ("lm", ALL),
+        ("vision", "ddp"),
+        ("gan", "fsdp"),
+        ("blank", "single"),
+    )
 }
 
 

@@ -177,9 +177,8 @@ def test_the_readme_lists_what_is_there(projects: dict[str, Path]) -> None:
         assert there - listed <= {".gitignore", "README.md", "pyproject.toml", "__pycache__"}
 
 
-def test_a_project_tests_itself(projects: dict[str, Path]) -> None:
-    for name in ("lm-fsdp", "blank-ddp"):
-        done = run(
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=projects[name]
-        )
-        assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize("name", ["lm-fsdp", "vision-tp", "gan-hsdp", "blank-ddp"])
+def test_a_project_tests_itself(projects: dict[str, Path], name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = run(*command, folder=projects[name])
+    assert done.returncode == 0, done.stdout

@@ -6,28 +6,23 @@ from typing import Annotated
 
 import typer
 
+from ..flags import CheckpointActivations, Compile, Json, Parallel, Recipe
+
 CONFLICTS = 1
 
 
 def update_command(
     path: Annotated[str, typer.Argument(help="The project. Default: this folder.")] = ".",
-    parallel: Annotated[
-        str | None, typer.Option(metavar="MODE", help="Another way to lay out a run: fsdp+tp.")
-    ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Another recipe.")] = None,
-    compile: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the model's blocks.")
-    ] = None,
-    ckpt_acts: Annotated[
-        bool | None,
-        typer.Option("--ckpt-acts/--no-ckpt-acts", help="Recompute activations, to save memory."),
-    ] = None,
+    parallel: Parallel = None,
+    recipe: Recipe = None,
+    compile: Compile = None,
+    ckpt_acts: CheckpointActivations = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing; say what would happen.")
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the changes line by line.")] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Take the last update back.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Bring a project to the newest template, or to other answers; your edits stay.
 

@@ -248,6 +248,10 @@ class BaseTrainer(AbstractTrainer):
             scheduler.step()
         return norm
 
+    def frozen(self, *models: nn.Module) -> AbstractContextManager[None]:
+        """Gradients flow through `models`, not into them; forward and backward belong inside."""
+        return self.gradient_sync.frozen(models)
+
     def _finish_gradients(self, optimizer: Optimizer) -> Tensor | None:
         from ..parallel.clip import clip, scale, total_norm
 
