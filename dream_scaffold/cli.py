@@ -8,6 +8,7 @@ import typer
 
 from . import __version__
 from .check import command
+from .doctor.command import doctor_command
 from .errors import DreamError
 from .project.command import new_command
 from .project.update.command import update_command
@@ -58,6 +59,7 @@ def dry_run(context: typer.Context) -> None:
 app.command("update")(update_command)
 app.command()(command.check)
 app.command()(command.explain)
+app.command("doctor")(doctor_command)
 
 
 def main() -> None:

@@ -187,7 +187,13 @@ def absolute_imports_of_itself(source: Source) -> Iterator[str]:
             yield f"{item.line}: {item.target} is not imported relatively"
 
 
+RUN_BY_PATH = ("doctor.torch_probe", "doctor.smoke_worker")
+"""Scripts of `dream doctor` for processes of their own: nothing imports them."""
+
+
 def imports_of_torch_or_the_runtime(source: Source) -> Iterator[str]:
+    if source.module in RUN_BY_PATH:
+        return
     for item in source.imports:
         top = item.target.partition(".")[0]
         if item.relative:
