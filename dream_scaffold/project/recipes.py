@@ -39,6 +39,12 @@ RECIPES = {
         parts=frozenset({"single", "ddp", "fsdp", "hsdp"}),
         why_not="its two models are small, and shard or replicate as a whole",
     ),
+    "finetune": Recipe(
+        meaning="a Hugging Face language model, tuned by LoRA or as a whole",
+        advice="You have a model of the hub, and prompts with answers.",
+        parts=frozenset({"single", "ddp", "fsdp", "hsdp"}),
+        why_not="its model is one of transformers, whose layers it does not split",
+    ),
     "blank": Recipe(
         meaning="a stand-in model and data, to be replaced",
         advice="You have a model; the hooks wait for it.",

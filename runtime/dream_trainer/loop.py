@@ -134,7 +134,7 @@ def train_epoch(trainer: "BaseTrainer") -> None:
             if not isinstance(result, dict):
                 raise RunError(_not_a_dict("training_step", result))
             if trainer.first_step is not None:
-                trainer.first_step.items.append(trainer.count_items(batch))
+                trainer.first_step.count(trainer.count_items(batch))
             if not accumulates:
                 trainer.global_step += 1
                 trainer.epoch_steps += 1

@@ -29,6 +29,10 @@ MODES = {
         False: DATA,
         True: ("ddp",),
     },
+    "finetune": {
+        False: DATA,
+        True: ("fsdp",),
+    },
     "blank": {
         False: (*DATA, *SPLITS, "fsdp+tp", ALL),
         True: DATA,
@@ -41,6 +45,7 @@ CHECKPOINTED = (
     ("lm", ALL),
     ("vision", "ddp"),
     ("gan", "fsdp"),
+    ("finetune", "ddp"),
     ("blank", "single"),
 )
 
@@ -80,7 +85,7 @@ def text_files(project: Path) -> dict[str, str]:
         path.relative_to(project).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(project.rglob("*"))
         if path.is_file()
-        and not {RUNTIME, "__pycache__"}.intersection(path.relative_to(project).parts)
+        and not {RUNTIME, "__pycache__", "runs"}.intersection(path.relative_to(project).parts)
     }
 
 

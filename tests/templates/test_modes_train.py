@@ -15,6 +15,7 @@ MODES = {
     "lm": (*(part for part in PARTS if part != "single"), "fsdp+tp"),
     "vision": ("fsdp+tp",),
     "gan": ("ddp", "fsdp"),
+    "finetune": ("ddp", "hsdp"),
 }
 """Recipe -> modes: each axis with the one that has them all, the others once."""
 

@@ -177,7 +177,9 @@ def test_the_readme_lists_what_is_there(projects: dict[str, Path]) -> None:
         assert there - listed <= {".gitignore", "README.md", "pyproject.toml", "__pycache__"}
 
 
-@pytest.mark.parametrize("name", ["lm-fsdp", "vision-tp", "gan-hsdp", "blank-ddp"])
+@pytest.mark.parametrize(
+    "name", ["lm-fsdp", "vision-tp", "gan-hsdp", "finetune-fsdp", "blank-ddp"]
+)
 def test_a_project_tests_itself(projects: dict[str, Path], name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = run(*command, folder=projects[name])

@@ -81,6 +81,16 @@ class FirstStep:
                 )
                 return
 
+    def count(self, items: int) -> None:
+        """Note how many items a batch holds. Raises `RunError` where that is no number."""
+        if not isinstance(items, (int, float)):
+            raise RunError(
+                f"count_items returned a {type(items).__name__}, and is asked for every batch: a "
+                "tensor would make the host wait for its device. Count while the batch is made, "
+                "and return that number."
+            )
+        self.items.append(items)
+
     def loss(self, loss: Tensor, is_sum: bool) -> None:
         """Raise where the ranks along tp computed different losses. All ranks take part."""
         self.sums = self.sums or is_sum
