@@ -13,7 +13,7 @@ from .options import Options, resolve_options
 from .reader import Reader
 from .rules import RULES, rule_of
 from .runner import choose_rules, find
-from .source import Sources, python_files
+from .source import Sources
 from .vendored import outdated_runtimes
 
 
@@ -39,7 +39,7 @@ def check(options: Options) -> Result:
     options = resolve_options(options)
     rules = choose_rules(RULES, options.select, options.ignore)
     sources = Sources(overlay=_standard_input(options))
-    files = list(_files(options, sources))
+    files = list(_files(options))
     size = Size(options.processes, options.nproc_per_node) if options.processes else None
     reader = Reader(sources, size, options.config)
     project = reader.read(files)
@@ -95,7 +95,7 @@ def _standard_input(options: Options) -> dict[str, str]:
     return {os.path.abspath(options.stdin_filename): text}
 
 
-def _files(options: Options, sources: Sources) -> Iterator[str]:
+def _files(options: Options) -> Iterator[str]:
     """The files to check: those named, and in folders those that may hold a trainer."""
     if options.stdin_filename is not None:
         yield os.path.abspath(options.stdin_filename)
@@ -104,40 +104,16 @@ def _files(options: Options, sources: Sources) -> Iterator[str]:
     for path in options.paths or (".",):
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
-            found = _candidates(absolute, sources)
+            from .candidates import candidates
+
+            found = candidates(absolute)
         elif os.path.isfile(absolute):
             found = [absolute]
         else:
-            raise DreamError(f"{path} does not exist.", "Give a file or a folder.")
+            state = "is neither a file nor a folder" if os.path.exists(path) else "does not exist"
+            raise DreamError(f"{path} {state}.", "Give a file or a folder.")
         yield from (file for file in found if file not in seen)
         seen.update(found)
-
-
-def _candidates(folder: str, sources: Sources) -> list[str]:
-    """Files that use the runtime, and files that use what those define, as far as names go."""
-    texts: dict[str, str] = {}
-    for path in python_files(folder):
-        try:
-            texts[path] = sources.read(path)
-        except (OSError, ValueError):
-            continue
-    chosen = {path for path, text in texts.items() if "dream_trainer" in text}
-    new = set(chosen)
-    while new:
-        names = {name for path in new for name in _class_names(texts[path])}
-        new = {
-            path
-            for path, text in texts.items()
-            if path not in chosen and any(name in text for name in names)
-        }
-        chosen |= new
-    return [path for path in texts if path in chosen]
-
-
-def _class_names(text: str) -> Iterator[str]:
-    for line in text.split("\n"):
-        if line.startswith("class ") and "(" in line:
-            yield line[len("class ") : line.index("(")].strip()
 
 
 def _require_trainer(project: Project, reader: Reader, sources: Sources, files: list[str]) -> None:

@@ -46,7 +46,7 @@ def _apply(project: Project, rules: Iterable[Rule]) -> Iterator[Finding]:
             yield Finding(
                 code=rule.CODE,
                 name=rule.NAME,
-                severity=rule.SEVERITY if match.certain else "info",
+                severity=(match.severity or rule.SEVERITY) if match.certain else "info",
                 message=match.message,
                 help=match.help,
                 place=match.place,

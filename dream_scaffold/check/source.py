@@ -2,6 +2,8 @@
 
 import ast
 import os
+import stat
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +12,9 @@ from .facts import Place
 
 LARGEST_FILE = 2_000_000
 """Bytes. What is larger is data, not source."""
+
+MOST_STEPS = 2_000_000
+"""Expressions that one check evaluates, each as often as it is met: some seconds of work."""
 
 SKIPPED_FOLDERS = frozenset(
     {".dream", ".git", ".venv", "__pycache__", "build", "node_modules", "site-packages", "venv"}
@@ -78,6 +83,9 @@ class Sources:
     runtimes: set[str] = field(default_factory=set)
     """Folders of vendored runtimes that an import has led to."""
 
+    steps: int = MOST_STEPS
+    """How much of the source may still be evaluated: a check ends, whatever it is given."""
+
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _roots: dict[str, list[str]] = field(default_factory=dict)
     _resolved: dict[tuple[str, str, int], "Module | str"] = field(default_factory=dict)
@@ -95,10 +103,7 @@ class Sources:
         """The text of a file. Raises `ValueError` or `OSError` where it is no source."""
         if path in self.overlay:
             return self.overlay[path]
-        if os.path.getsize(path) > LARGEST_FILE:
-            raise ValueError(f"is larger than {LARGEST_FILE:,} bytes")
-        with open(path, "rb") as file:
-            raw = file.read()
+        raw = read_bytes(path)
         if b"\0" in raw:
             raise ValueError("is not text")
         try:
@@ -127,7 +132,10 @@ class Sources:
         parts = dotted.split(".") if dotted else []
         if level:
             for _ in range(level - 1):
-                folder = os.path.dirname(folder)
+                parent = os.path.dirname(folder)
+                if parent == folder:
+                    break
+                folder = parent
             roots = [folder]
         else:
             roots = self._roots_of(folder)
@@ -185,7 +193,10 @@ class Sources:
             self.broken[path] = Broken(f"The file {reason}.", start)
             return None
         try:
-            tree = ast.parse(text)
+            with warnings.catch_warnings():
+                # What Python itself has to say of the source is not ours to print.
+                warnings.simplefilter("ignore")
+                tree = ast.parse(text)
         except SyntaxError as error:
             line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
             message = (error.msg or "invalid syntax").capitalize()
@@ -206,18 +217,59 @@ def is_runtime(folder: str) -> bool:
     )
 
 
+def read_bytes(path: str) -> bytes:
+    """The content of a file. Raises `ValueError` or `OSError` where it is no source."""
+    # A pipe or a device might never end, or never begin.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("is not a regular file")
+    with open(path, "rb") as file:
+        raw = file.read(LARGEST_FILE + 1)
+    if len(raw) > LARGEST_FILE:
+        raise ValueError(f"is larger than {LARGEST_FILE:,} bytes")
+    return raw
+
+
 def python_files(folder: str) -> Iterator[str]:
-    """Every source file of a project, in a stable order."""
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in SKIPPED_FOLDERS
-            and not name.startswith(".")
-            and not is_runtime(os.path.join(parent, name))
-            and not os.path.isfile(os.path.join(parent, name, "pyvenv.cfg"))
-        )
-        yield from (os.path.join(parent, name) for name in sorted(files) if name.endswith(".py"))
+    """Every source file of a project, in a stable order; links to folders are not followed."""
+    pending = [folder]
+    while pending:
+        parent = pending.pop()
+        entries = _entries(parent)
+        is_copy = "contract.py" in entries and "configs" in entries
+        if parent != folder and ("pyvenv.cfg" in entries or is_copy):
+            continue
+        inner = []
+        for name in sorted(entries):
+            if entries[name] == "file" and name.endswith(".py"):
+                yield os.path.join(parent, name)
+            elif entries[name] == "folder" and not _is_skipped(name):
+                inner.append(os.path.join(parent, name))
+        pending += reversed(inner)
+
+
+def _is_skipped(name: str) -> bool:
+    return name in SKIPPED_FOLDERS or name.startswith(".")
+
+
+def _entries(folder: str) -> dict[str, str]:
+    """Name -> "file", "folder" or "other" for what a folder holds; nothing if it is closed."""
+    found = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found[entry.name] = _kind(entry)
+    except OSError:
+        pass
+    return found
+
+
+def _kind(entry: "os.DirEntry[str]") -> str:
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return "folder"
+        return "file" if entry.is_file() else "other"
+    except OSError:  # A link that leads to itself.
+        return "other"
 
 
 def project_root(folder: str) -> str | None:
@@ -258,5 +310,5 @@ def _decode_declared(raw: bytes) -> str:
     try:
         encoding, _ = detect_encoding(BytesIO(raw).readline)
         return raw.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError):
+    except (SyntaxError, ValueError, LookupError):
         raise ValueError("is not UTF-8") from None

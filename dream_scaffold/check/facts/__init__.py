@@ -4,8 +4,28 @@ Every fact is true, false or unknown. Nothing here reads a file or evaluates sou
 """
 
 from .behaviour import Behaviour, Kind, Model, Script
+from .callbacks import (
+    callbacks_of,
+    hooks_of,
+    is_at,
+    is_callback,
+    is_event,
+    on_rank_zero,
+    reachable,
+)
 from .findings import ORDER, Edit, Fault, Finding, Fix, Match, Note, Place, Severity
+from .imports import runs_at_import, statement_of
+from .modules import NORMS, Plan, children, is_split, layouts, names_below, number, plans, resolve
 from .project import Configuration, HookProblem, Method, Need, Project, Setting, Signature, Trainer
+from .ranks import (
+    collective,
+    guards_of_rank,
+    is_of_group,
+    is_of_rank,
+    is_parallel,
+    may_be_parallel,
+    names_group,
+)
 from .rule import Rule
 from .spots import CallSpot, Spot
 from .terms import (
@@ -23,9 +43,27 @@ from .terms import (
     Unsure,
 )
 from .traces import Act, Guard, Trace, is_within
+from .work import (
+    BEFORE_MEMORY,
+    VERBS,
+    are_exclusive,
+    callers,
+    is_conditional,
+    is_module,
+    is_on_cpu,
+    is_root,
+    model_of,
+    shown,
+    targets,
+    touches_model,
+    work_of,
+)
 
 __all__ = [
+    "BEFORE_MEMORY",
+    "NORMS",
     "ORDER",
+    "VERBS",
     "Act",
     "Attribute",
     "Behaviour",
@@ -53,6 +91,7 @@ __all__ = [
     "Note",
     "Path",
     "Place",
+    "Plan",
     "Project",
     "Rule",
     "Script",
@@ -64,5 +103,39 @@ __all__ = [
     "Trace",
     "Trainer",
     "Unsure",
+    "are_exclusive",
+    "callbacks_of",
+    "callers",
+    "children",
+    "collective",
+    "guards_of_rank",
+    "hooks_of",
+    "is_at",
+    "is_callback",
+    "is_conditional",
+    "is_event",
+    "is_module",
+    "is_of_group",
+    "is_of_rank",
+    "is_on_cpu",
+    "is_parallel",
+    "is_root",
+    "is_split",
     "is_within",
+    "layouts",
+    "may_be_parallel",
+    "model_of",
+    "names_below",
+    "names_group",
+    "number",
+    "on_rank_zero",
+    "plans",
+    "reachable",
+    "resolve",
+    "runs_at_import",
+    "shown",
+    "statement_of",
+    "targets",
+    "touches_model",
+    "work_of",
 ]

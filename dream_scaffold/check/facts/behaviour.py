@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .findings import Place
 from .terms import Call, Term
@@ -89,6 +90,15 @@ class Behaviour:
     def is_followed(self) -> bool:
         """Whether the source was there to be followed."""
         return bool(self.traces)
+
+    @cached_property
+    def below(self) -> Mapping[str, frozenset[str]]:
+        """Path -> the names of what is assigned directly below it."""
+        found: dict[str, set[str]] = {}
+        for path in self.attributes:
+            owner, _, name = path.rpartition(".")
+            found.setdefault(owner, set()).add(name)
+        return {owner: frozenset(names) for owner, names in found.items()}
 
     def definition(self, term: Term) -> Term:
         """What was assigned to a path; the term itself where it is no known path."""

@@ -57,6 +57,8 @@ class Match(NamedTuple):
     config: str | None = None
     notes: tuple[Note, ...] = ()
     fix: Fix | None = None
+    severity: Severity | None = None
+    """Where a hit is more or less severe than its rule."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .behaviour import Behaviour, Script
 from .findings import Fault, Match, Note, Place
+from .traces import Trace
 
 if TYPE_CHECKING:
     from dream_trainer.contract import Hook
@@ -146,6 +147,14 @@ class Project:
 
     faults: tuple[Fault, ...] = ()
     unused_suppressions: tuple[Match, ...] = ()
+
+    @property
+    def traces(self) -> Iterator[Trace]:
+        """What the methods of trainers do, and all that stands in the modules they use."""
+        for trainer in self.trainers:
+            yield from trainer.behaviour.traces.values()
+        for script in self.scripts:
+            yield from script.traces
 
     def refused(self, code: str) -> Iterator[Match]:
         """What the hinge refuses under `code`: bad values, and hooks that are missing."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from .findings import Place
-from .spots import CallSpot
+from .spots import CallSpot, Spot
 
 NOTHING: frozenset[str] = frozenset()
 HIDDEN = "?"
@@ -162,7 +162,7 @@ class Item(Term):
 class Display(Term):
     """A list, tuple, set or dict as it is written."""
 
-    __slots__ = ("is_open", "items", "keys", "kind")
+    __slots__ = ("is_open", "items", "keys", "kind", "spots")
 
     def __init__(
         self,
@@ -170,6 +170,7 @@ class Display(Term):
         items: tuple[Term, ...],
         keys: tuple[Term, ...] = (),
         is_open: bool = False,
+        spots: tuple[Spot, ...] = (),
     ) -> None:
         super().__init__(_together((*items, *keys)))
         self.kind = kind
@@ -179,6 +180,9 @@ class Display(Term):
 
         self.is_open = is_open
         """Whether there may be more: a comprehension, or `**` of something."""
+
+        self.spots = spots
+        """Where the keys are written, one for each; none where that is not known."""
 
     def parts(self) -> tuple[Term, ...]:
         return (*self.keys, *self.items)

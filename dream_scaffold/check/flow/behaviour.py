@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
-from ..facts import Behaviour, Call, Foreign, Kind, Model, Path, Script, Term, Trace, Unsure
+from ..facts import Behaviour, Call, Code, Foreign, Kind, Model, Path, Script, Term, Trace, Unsure
 from ..hinge import contract
 from ..source import Module
 from ..values.classes import find_member, is_trainer, linearize
@@ -100,6 +100,8 @@ def _models(walker: Statements, traces: dict[str, Trace], kinds: "_Kinds") -> di
             continue
         name = target.last
         term = walker.attributes.get(target.dotted, act.term)
+        if isinstance(origin_of(term), Path):  # `self.model = self.model.to(...)`
+            term = act.term
         cls = walker.instances.get(target.dotted)
         kind = kinds.of(cls) if cls is not None else None
         made = next(iter(origin_of(term).options()))
@@ -209,7 +211,8 @@ def read_script(module: Module, scope: Scope, run: Interpreter) -> Script:
     walker = Statements(run)
     frame = Frame(scope)
     walker.acts = []
-    walker.run_body([node for node in module.tree.body if not _defines(node)], frame)
+    for node in module.tree.body:
+        _import(walker, node, frame)
     body = Trace("<module>", Written(module, module.tree), tuple(walker.acts), walker.is_cut)
     functions: dict[str, Trace] = {}
     kinds: list[Kind] = []
@@ -222,6 +225,26 @@ def read_script(module: Module, scope: Scope, run: Interpreter) -> Script:
     return Script(path=module.shown, body=body, functions=functions, kinds=tuple(kinds))
 
 
+def _import(walker: Statements, node: ast.stmt, frame: Frame) -> None:
+    """What a statement does when its module, or class, is imported."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None and not isinstance(default, ast.Constant):
+                walker.term(default, frame)
+        for decorator in node.decorator_list:
+            found = walker.term(decorator, frame)
+            if isinstance(found, Foreign) and found.name.startswith("dream_trainer."):
+                walker.emit(
+                    found, [Code(node.name, "function", None)], {}, False, decorator, frame
+                )
+    elif isinstance(node, ast.ClassDef):
+        inner = frame.inner()
+        for statement in node.body:
+            _import(walker, statement, inner)
+    else:
+        walker.run_body([node], frame)
+
+
 def _read_class(walker: Statements, cls: Class) -> Kind:
     walker.instances, walker.attributes = {"self": cls}, {}
     traces: dict[str, Trace] = {}
@@ -231,7 +254,3 @@ def _read_class(walker: Statements, cls: Class) -> Kind:
         if _is_method(value) and value.owner is cls:
             traces[name] = trace_method(walker, value, name)
     return read_kind(cls, traces)
-
-
-def _defines(node: ast.stmt) -> bool:
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))

@@ -219,7 +219,7 @@ class Calls(Expressions):
             return self.term(node.body, frame)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self.run_body(node.body, frame)
-            if has_yield(node):
+            if "yield" in frame.module.text and has_yield(node):
                 return Display("list", tuple(frame.returns), is_open=True)
         return either(frame.returns) if frame.returns else Constant(None)
 

@@ -87,10 +87,12 @@ class Elements:
 def either(terms: list[Term]) -> Term:
     """One of several terms; just the one where they are the same."""
     distinct = list({id(term): term for term in terms}.values())
+    if not distinct:  # The elements of an empty display.
+        return Unsure()
     first = distinct[0]
     if all(_same(first, term) for term in distinct):
         return first
-    return Either(tuple(distinct[:20])) if distinct else Unsure()
+    return Either(tuple(distinct[:20]))
 
 
 def _same(one: Term, other: Term) -> bool:

@@ -13,8 +13,10 @@ from ..facts import (
     Derived,
     Display,
     Foreign,
+    Guard,
     Item,
     Path,
+    Spot,
     Term,
     Unsure,
 )
@@ -189,21 +191,25 @@ class Expressions(Elements):
     def mapping(self, node: ast.Dict, frame: Frame) -> Term:
         keys: list[Term] = []
         items: list[Term] = []
+        spots: list[Spot] = []
         is_open = False
         for key, value_node in zip(node.keys, node.values, strict=True):
             name = None if key is None else self.term(key, frame)
             value = self.term(value_node, frame)
-            if name is not None:
+            if key is not None and name is not None:
                 keys.append(name)
+                spots.append(Written(frame.module, key))
                 items.append(value)
             elif isinstance(value, Display) and not value.is_open and value.kind == "dict":
                 keys += value.keys
+                spots += value.spots
                 items += value.items
             else:
                 is_open = True
                 keys.append(Unsure() if value.is_hidden else Derived("spread", ()))
                 items.append(value)
-        return Display("dict", tuple(items), tuple(keys), is_open)
+        known = tuple(spots) if len(spots) == len(keys) else ()
+        return Display("dict", tuple(items), tuple(keys), is_open, known)
 
     def derive(self, operator: ast.AST, nodes: list[ast.expr], frame: Frame) -> Term:
         return Derived(type(operator).__name__, tuple(self.term(node, frame) for node in nodes))
@@ -217,8 +223,15 @@ class Expressions(Elements):
         return Derived(type(node.op).__name__, (value,))
 
     def boolean(self, node: ast.BoolOp, frame: Frame) -> Term:
-        values = tuple(self.term(value, frame) for value in node.values)
-        return Derived("And" if isinstance(node.op, ast.And) else "Or", values)
+        is_and = isinstance(node.op, ast.And)
+        guards = frame.guards
+        values: list[Term] = []
+        for value in node.values:
+            values.append(self.term(value, frame))
+            spot = Written(frame.module, value)
+            frame.guards += (Guard("if" if is_and else "else", values[-1], spot),)
+        frame.guards = guards
+        return Derived("And" if is_and else "Or", tuple(values))
 
     def comparison(self, node: ast.Compare, frame: Frame) -> Term:
         kind = type(node.ops[0]).__name__ if len(node.ops) == 1 else "Chain"
@@ -230,7 +243,13 @@ class Expressions(Elements):
     def conditional(self, node: ast.IfExp, frame: Frame) -> Term:
         test = self.term(node.test, frame)
         self.act("test", test, node.test, frame)
-        return either([self.term(node.body, frame), self.term(node.orelse, frame)])
+        guards, spot = frame.guards, Written(frame.module, node.test)
+        frame.guards = (*guards, Guard("if", test, spot))
+        then = self.term(node.body, frame)
+        frame.guards = (*guards, Guard("else", test, spot))
+        otherwise = self.term(node.orelse, frame)
+        frame.guards = guards
+        return either([then, otherwise])
 
     def formatted(self, node: ast.JoinedStr, frame: Frame) -> Term:
         return self.derived("format", node.values, frame)
@@ -242,7 +261,7 @@ class Expressions(Elements):
 
     def subscript(self, node: ast.Subscript, frame: Frame) -> Term:
         of, key = self.term(node.value, frame), self.term(node.slice, frame)
-        if isinstance(of, (Foreign, Code)):
+        if isinstance(of, (Foreign, Code)) and of.name != "os.environ":
             return of  # A generic class with its parameters.
         if isinstance(of, Path):
             text = isinstance(key, Constant) and isinstance(key.value, str)
@@ -254,8 +273,6 @@ class Expressions(Elements):
         return Item(of, key)
 
     def comprehension(self, node: Any, frame: Frame) -> Term:
-        from ..facts import Guard
-
         inner = frame.inner()
         for source in node.generators:
             items = self.term(source.iter, inner)

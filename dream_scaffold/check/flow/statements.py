@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from ..facts import Code, Constant, Derived, Display, Guard, Item, Path, Term, Unsure
+from ..facts import Code, Constant, Derived, Display, Guard, Item, Path, Spot, Term, Unsure
 from ..values.domain import Scope
 from .calls import Calls
 from .elements import either
@@ -54,8 +54,11 @@ class Statements(Objects, Calls):
                 self.is_cut = True
                 return
             action = self.actions.get(type(statement))
-            if action is not None:
-                action(statement, frame)
+            try:
+                if action is not None:
+                    action(statement, frame)
+            except RecursionError:  # Nested too deeply to be followed.
+                self.is_cut = True
 
     # Binding.
 
@@ -91,19 +94,23 @@ class Statements(Objects, Calls):
         elif isinstance(target, ast.Subscript):
             owner, key = self.term(target.value, frame), self.term(target.slice, frame)
             self.act("set", value, target, frame, Item(owner, key))
-            self.grow_display(target.value, owner, key, value, frame)
+            self.grow_display(target, owner, key, value, frame)
         elif isinstance(target, (ast.Tuple, ast.List)):
             self.unpack(target.elts, value, frame)
         elif isinstance(target, ast.Starred):
             self.bind(target.value, value, frame)
 
     def grow_display(
-        self, node: ast.expr, owner: Term, key: Term, value: Term, frame: Frame
+        self, node: ast.Subscript, owner: Term, key: Term, value: Term, frame: Frame
     ) -> None:
         """`plan["head"] = style`: the dict has one entry more."""
-        if isinstance(owner, Display) and owner.kind == "dict" and isinstance(node, ast.Name):
-            grown = Display("dict", (*owner.items, value), (*owner.keys, key), owner.is_open)
-            frame.names[node.id] = grown
+        name = node.value
+        if isinstance(owner, Display) and owner.kind == "dict" and isinstance(name, ast.Name):
+            spots: tuple[Spot, ...] = ()
+            if len(owner.spots) == len(owner.keys):
+                spots = (*owner.spots, Written(frame.module, node.slice))
+            items, keys = (*owner.items, value), (*owner.keys, key)
+            frame.names[name.id] = Display("dict", items, keys, owner.is_open, spots)
 
     def unpack(self, targets: list[ast.expr], value: Term, frame: Frame) -> None:
         starred = any(isinstance(target, ast.Starred) for target in targets)

@@ -25,7 +25,7 @@ from .domain import (
     literal,
 )
 from .foreign import FOREIGN, HARMLESS, HARMLESS_PACKAGES, PURE
-from .operators import iterate, undecided
+from .operators import LONGEST, iterate, stays_small, undecided
 from .signals import Exhausted, Generator, Raised, Signal
 
 DEEPEST_CALL = 24
@@ -75,7 +75,7 @@ class Calls(Construction):
         for argument in node.args:
             if isinstance(argument, ast.Starred):
                 items = iterate(self.evaluate(argument.value, scope))
-                if items is None:
+                if items is None or len(positional) + len(items) > LONGEST:
                     open_ = undecided(argument, scope)
                 else:
                     positional += items
@@ -204,6 +204,8 @@ class Calls(Construction):
         decided = literal(arguments.positional) and literal(receiver)
         if (not container and not decided) or arguments.open:
             return Unknown(site=site)
+        if not stays_small(receiver, callee.name, arguments.positional):
+            return Unknown("is too large", site)
         try:
             result = getattr(receiver, callee.name)(*arguments.positional, **arguments.keywords)
         except (TypeError, ValueError, LookupError, AttributeError):

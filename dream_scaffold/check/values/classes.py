@@ -1,6 +1,7 @@
 """Classes of the project: order of their bases, members, dataclass fields."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as dataclass_fields
@@ -13,33 +14,49 @@ CLOSED_BASES = ("abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol
 """Foreign bases that add no members worth knowing."""
 
 
-def linearize(cls: Class, depth: int = 0) -> list[Value]:
+MOST_BASES = 200
+"""Of a class: those behind them are not looked at, so that no order takes long to find."""
+
+
+def linearize(cls: Class) -> list[Value]:
     """The class and its bases in the order in which attributes are looked up."""
-    if depth > 50:
-        return [cls]
-    queues = [
-        linearize(base, depth + 1) if isinstance(base, Class) else [base] for base in cls.bases
-    ]
-    queues.append(list(cls.bases))
+    pending = [cls]
+    while pending:
+        last = pending[-1]
+        owed = [base for base in last.bases if isinstance(base, Class) and not base.order]
+        if owed:
+            pending += owed
+            continue
+        last.order = last.order or _merge(last)
+        pending.pop()
+    return cls.order
+
+
+def _merge(cls: Class) -> list[Value]:
+    """C3, and where that finds no order the first that comes: Python would refuse the class."""
+    bases = cls.bases[:MOST_BASES]
+    queues = [base.order[::-1] if isinstance(base, Class) else [base] for base in bases]
+    queues.append(bases[::-1])
+    behind = Counter(_key(item) for queue in queues for item in queue[:-1])
     order: list[Value] = [cls]
-    while queues := [queue for queue in queues if queue]:
-        head = next(
-            (queue[0] for queue in queues if not any(_in(queue[0], q[1:]) for q in queues)),
-            queues[0][0],
-        )
+    taken: set[object] = set()
+    while len(order) < MOST_BASES:
+        for queue in queues:
+            while queue and _key(queue[-1]) in taken:
+                queue.pop()
+                if queue:
+                    behind[_key(queue[-1])] -= 1
+        heads = [queue[-1] for queue in queues if queue]
+        if not heads:
+            break
+        head = next((item for item in heads if not behind[_key(item)]), heads[0])
         order.append(head)
-        queues = [[item for item in queue if not _same(item, head)] for queue in queues]
+        taken.add(_key(head))
     return order
 
 
-def _same(one: Value, other: Value) -> bool:
-    if isinstance(one, External) and isinstance(other, External):
-        return one.name == other.name
-    return one is other
-
-
-def _in(value: Value, queue: list[Value]) -> bool:
-    return any(_same(value, item) for item in queue)
+def _key(value: Value) -> object:
+    return value.name if isinstance(value, External) else id(value)
 
 
 def find_member(cls: Class, name: str, after: Class | None = None) -> tuple[Class, Value] | None:

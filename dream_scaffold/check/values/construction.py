@@ -126,6 +126,7 @@ class Construction(Expressions):
 
     def build(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
         """An instance of a dataclass: given fields, then defaults; refused where they clash."""
+        self.steps -= 30  # About what the real class takes, beside one expression.
         source = cls if isinstance(cls, type) else self.initializer(cls) or cls
         fields = record_fields(source) if not isinstance(source, Function) else {}
         record = Record(cls, site)
@@ -143,6 +144,11 @@ class Construction(Expressions):
                 value = arguments.open or self.default_of(field, site)
                 record.fields[name] = value
                 record.origins[name] = Origin(field.site or site, explicit=False)
+        missing = [n for n, field in fields.items() if field.required and n not in keywords]
+        missing = [name for name in missing if fields[name].init]
+        if missing and record.opened is None and arguments.open is None:
+            self.flaws.append(_not_given(cls, missing, site))
+            record.flaws.append(self.flaws[-1])
         self.finish(record, arguments, site)
         return record
 
@@ -195,6 +201,15 @@ class Construction(Expressions):
         if callee.name == "__post_init__":
             return None
         return Unknown("is outside the project", site)
+
+
+def _not_given(cls: "Class | type", names: list[str], site: Site) -> Flaw:
+    shown = cls.__name__ if isinstance(cls, type) else cls.name
+    listed = " and ".join(names)
+    verb = "has" if len(names) == 1 else "have"
+    fact = f"{shown} is made without {listed}, which {verb} no default."
+    remedy = f"Give {listed}, or a default in {shown}."
+    return Flaw("DT112", fact, remedy, site)
 
 
 def _unknown_keyword(

@@ -154,6 +154,7 @@ class Class:
         "members",
         "node",
         "opened",
+        "order",
         "scope",
         "site",
     )
@@ -161,6 +162,7 @@ class Class:
     def __init__(self, node: ast.ClassDef, bases: list[Value], scope: Scope) -> None:
         self.node = node
         self.bases = bases
+        self.order: list[Value] = []  # Filled by `linearize`.
         self.scope = scope
         self.members = scope.names
         self.site = Site(scope.module, node)
@@ -287,13 +289,24 @@ def shorten(node: ast.AST) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+SCALARS = (bool, int, float, str, bytes, complex, type(None))
+LARGEST_LITERAL = 20_000  # Items, those of inner containers included.
+
+
 def literal(value: Value) -> bool:
-    """Whether `value` is a plain Python value with nothing undecided in it."""
-    if isinstance(value, (list, tuple, set)):
-        return all(literal(item) for item in value)
-    if isinstance(value, dict):
-        return all(literal(item) for pair in value.items() for item in pair)
-    return value is None or isinstance(value, (bool, int, float, str, bytes, complex))
+    """Whether `value` is a plain Python value of bounded size with nothing undecided in it."""
+    pending, left = [value], LARGEST_LITERAL
+    while pending:
+        item = pending.pop()
+        if not isinstance(item, (list, tuple, set, dict)):
+            if not isinstance(item, SCALARS):
+                return False
+            continue
+        left -= len(item)  # What is held twice counts twice: it is met twice.
+        if left < 0:
+            return False
+        pending += (*item, *item.values()) if isinstance(item, dict) else item
+    return True
 
 
 def truth(value: Value) -> bool | None:

@@ -26,18 +26,24 @@ def explore(sources: Sources, start: Callable[[Interpreter], Value]) -> Iterator
     long, the last outcome is unknown, so that nothing counts as certain.
     """
     pending: list[tuple[bool, ...]] = [()]
-    steps = MOST_STEPS
+    steps = min(MOST_STEPS, sources.steps)
     for _ in range(MOST_PATHS):
         if not pending:
             return
         run = Interpreter(sources, pending.pop(), steps=steps)
         run.prepare()
+        outcome: Outcome | None = None
+        is_over = False
         try:
-            yield Outcome(start(run), run)
+            outcome = Outcome(start(run), run)
         except Signal:
             pass
         except (Exhausted, RecursionError):
-            yield Outcome(Unknown("is too long to follow"), run)
+            outcome, is_over = Outcome(Unknown("is too long to follow"), run), True
+        sources.steps -= max(steps - run.steps, 1)
+        if outcome is not None:
+            yield outcome
+        if is_over:
             return
         pending += run.untried
         steps = run.steps

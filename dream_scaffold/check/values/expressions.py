@@ -19,7 +19,7 @@ from .domain import (
     literal,
     truth,
 )
-from .operators import because, compare, iterate, operate, undecided
+from .operators import LONGEST, because, compare, iterate, operate, undecided
 from .signals import Exhausted, Generator
 
 BUILTINS = frozenset(dir(builtins))
@@ -118,7 +118,7 @@ class Expressions(Attributes):
         for node in nodes:
             if isinstance(node, ast.Starred):
                 inner = self.evaluate(node.value, scope)
-                if not isinstance(inner, (list, tuple)):
+                if not isinstance(inner, (list, tuple)) or len(found) + len(inner) > LONGEST:
                     return undecided(node, scope)
                 found += inner
             else:
@@ -195,7 +195,12 @@ class Expressions(Attributes):
             plain = not isinstance(part, ast.FormattedValue) or part.format_spec is None
             if not literal(value) or not plain:
                 return undecided(node, scope)
-            text += str(value)
+            try:
+                text += str(value)
+            except ValueError:  # A number of more digits than Python writes out.
+                return undecided(node, scope)
+            if len(text) > LONGEST:
+                return undecided(node, scope, "is too large")
         return text
 
     def subscript(self, node: ast.Subscript, scope: Scope) -> Value:

@@ -1,7 +1,7 @@
 """Foreign functions that evaluation understands, by their dotted names."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 
 from .classes import derives, record_fields
@@ -18,7 +18,7 @@ from .domain import (
     truth,
 )
 from .expressions import Expressions
-from .operators import iterate
+from .operators import LARGEST_NUMBER, iterate
 
 HARMLESS = ("print", "repr", "len", "isinstance", "hasattr", "id", "vars", "type", "any", "all")
 """Builtins that change nothing they are given."""
@@ -38,6 +38,30 @@ HARMLESS_PACKAGES = (
 )
 """Packages whose functions leave configurations alone."""
 
+
+def _sum(values: Iterable[float], start: float = 0) -> float:
+    """`sum` of numbers; that of lists takes a time that grows with the square."""
+    if not isinstance(start, (int, float, complex)):
+        raise TypeError
+    return sum(values, start)
+
+
+def _round(value: float, digits: int | None = None) -> float:
+    """`round`, to a number of digits that can be computed."""
+    if digits is not None and abs(digits) > 400:
+        raise ValueError
+    return round(value, digits)
+
+
+def _prod(values: Iterable[float], start: float = 1) -> float:
+    """`math.prod`, as far as the product stays small."""
+    for value in values:
+        start *= value if isinstance(value, (int, float)) else 0
+        if isinstance(start, int) and abs(start) >= LARGEST_NUMBER:
+            raise ValueError
+    return start
+
+
 PURE: dict[str, Callable[..., object]] = {
     "builtins.int": int,
     "builtins.float": float,
@@ -46,12 +70,12 @@ PURE: dict[str, Callable[..., object]] = {
     "builtins.abs": abs,
     "builtins.min": min,
     "builtins.max": max,
-    "builtins.sum": sum,
-    "builtins.round": round,
+    "builtins.sum": _sum,
+    "builtins.round": _round,
     "builtins.divmod": divmod,
     "builtins.sorted": sorted,
     "builtins.set": set,
-    "math.prod": math.prod,
+    "math.prod": _prod,
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "math.gcd": math.gcd,
@@ -91,19 +115,30 @@ def _deepcopy(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     return _copied(arguments.positional[0], deep=True) if arguments.positional else None
 
 
-def _copied(value: Value, deep: bool) -> Value:
+def _copied(value: Value, deep: bool, copies: dict[int, Value] | None = None) -> Value:
+    """A copy of a record or container; a deep one holds once what is held twice."""
+    copies = {} if copies is None else copies
+    if id(value) in copies:
+        return copies[id(value)]
     if isinstance(value, Record):
-        copy = Record(value.cls, value.site)
+        copy = copies[id(value)] = Record(value.cls, value.site)
         copy.origins, copy.flaws = dict(value.origins), list(value.flaws)
         copy.label, copy.opened = value.label, value.opened
         copy.fields = {
-            name: _copied(inner, deep) if deep else inner for name, inner in value.fields.items()
+            name: _copied(inner, deep, copies) if deep else inner
+            for name, inner in value.fields.items()
         }
         return copy
     if isinstance(value, list):
-        return [_copied(item, deep) if deep else item for item in value]
+        items: list[Value] = []
+        copies[id(value)] = items
+        items += [_copied(item, deep, copies) if deep else item for item in value]
+        return items
     if isinstance(value, dict):
-        return {key: _copied(item, deep) if deep else item for key, item in value.items()}
+        pairs: dict[Value, Value] = {}
+        copies[id(value)] = pairs
+        pairs |= {k: _copied(item, deep, copies) if deep else item for k, item in value.items()}
+        return pairs
     return value
 
 
@@ -150,10 +185,12 @@ def _range(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     if numbers and len(numbers) == len(arguments.positional) <= 3:
         try:
             span = range(*numbers)
+            if len(span) <= 1000:
+                return list(span)
         except ValueError:
             return Unknown("raises", site)
-        if len(span) <= 1000:
-            return list(span)
+        except OverflowError:  # Its length is more than any machine can hold.
+            return Unknown("is too large", site)
     return Unknown(site=site)
 
 

@@ -70,6 +70,8 @@ def operate(op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope)
         return because(left if isinstance(left, Unknown) else right, node, scope)
     if isinstance(op, (ast.Pow, ast.LShift)) and not (_small(left) and _small(right)):
         return undecided(node, scope, "is too large")
+    if _huge(left) or _huge(right):
+        return undecided(node, scope, "is too large")
     if isinstance(op, ast.Mult) and not (_modest(left, right) or _modest(right, left)):
         return undecided(node, scope, "is too large")
     if joins and len(left) + len(right) > LONGEST:  # type: ignore[arg-type]
@@ -78,9 +80,10 @@ def operate(op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope)
     if function is None or (isinstance(op, ast.Mod) and isinstance(left, (str, bytes))):
         return undecided(node, scope)
     try:
-        return function(left, right)
+        result = function(left, right)
     except (TypeError, ValueError, ArithmeticError) as error:
         return undecided(node, scope, f"raises {type(error).__name__}")
+    return undecided(node, scope, "is too large") if _huge(result) else result
 
 
 def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scope) -> Value:
@@ -124,6 +127,22 @@ def because(value: Value, node: ast.AST, scope: Scope) -> Unknown:
     if isinstance(value, Unknown):
         return Unknown(value.reason, value.site)
     return undecided(node, scope)
+
+
+def stays_small(receiver: Value, name: str, given: list[Value]) -> bool:
+    """Whether what a method makes is of bounded size."""
+    own = len(receiver) if isinstance(receiver, (str, list, dict)) else 0
+    sizes = [len(item) for item in given if isinstance(item, (str, list, tuple, dict, set))]
+    if name == "replace":
+        return (own + 1) * (max(sizes, default=0) + 1) <= LONGEST
+    if name == "join" and given and isinstance(given[0], (str, list, tuple, dict, set)):
+        texts = [len(item) for item in given[0] if isinstance(item, str)]
+        return own * len(texts) + sum(texts) <= LONGEST
+    return name not in ("extend", "update") or own + sum(sizes) <= LONGEST
+
+
+def _huge(value: Value) -> bool:
+    return isinstance(value, int) and abs(value) >= LARGEST_NUMBER
 
 
 def _small(value: Value) -> bool:

@@ -11,6 +11,9 @@ from .domain import External, Flaw, Record, Site, Unknown, Value, literal
 
 MOST_ALTERNATIVES = 512
 
+DEEPEST = 3
+"""Parameter classes within parameter classes."""
+
 DTYPE = re.compile(r"torch\.\w+")
 
 DEGREES = frozenset(configs.AXES.values())
@@ -129,8 +132,10 @@ def _choices(name: str, default: object) -> tuple[object, ...]:
     return (default,)
 
 
-def _lower(value: Value) -> object:
+def _lower(value: Value, depth: int = 0) -> object:
     """A value as the real class takes it. Raises `Undecided`."""
+    if depth > DEEPEST:
+        raise Undecided
     if literal(value):
         return value
     if isinstance(value, External) and DTYPE.fullmatch(value.name):
@@ -138,7 +143,7 @@ def _lower(value: Value) -> object:
     if isinstance(value, Record) and isinstance(value.cls, type) and value.opened is None:
         instance: object = object.__new__(value.cls)
         for name, inner in value.fields.items():
-            instance.__dict__[name] = _lower(inner)
+            instance.__dict__[name] = _lower(inner, depth + 1)
         return instance
     raise Undecided
 
@@ -147,7 +152,7 @@ def _normalize(record: Record, instance: object) -> None:
     """Take over what the real `__post_init__` has rewritten."""
     for name, value in record.fields.items():
         if isinstance(value, (str, External)) and _known(record, name):
-            record.fields[name] = getattr(instance, name)
+            record.fields[name] = getattr(instance, name, value)
 
 
 def _named_in(fact: str, keywords: dict[str, Site]) -> Site | None:
