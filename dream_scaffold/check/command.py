@@ -12,7 +12,10 @@ class OutputFormat(StrEnum):
     full = "full"
     concise = "concise"
     json = "json"
+    sarif = "sarif"
     github = "github"
+    gitlab = "gitlab"
+    junit = "junit"
 
 
 Paths = Annotated[

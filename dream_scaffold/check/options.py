@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from ..errors import DreamError
 from .source import project_root
 
-FORMATS = ("full", "concise", "json", "github")
+FORMATS = ("full", "concise", "json", "sarif", "github", "gitlab", "junit")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,9 @@ class Mutation:
         broken = {**files, self.file: text}
         path, mark = self.at or (self.file, "#!")
         lines = broken[path].split("\n")
-        line = next(number for number, text in enumerate(lines, 1) if mark in text)
+        line = next((number for number, text in enumerate(lines, 1) if mark in text), 0)
+        if not line:
+            return None
         broken[path] = broken[path].replace("  #!", "").replace("#!", "")
         return broken, Expected(self.code, path, line)
 
@@ -67,8 +69,9 @@ CONFIGURATIONS = [
         "DT103",
         "async tp without compilation",
         "tensor_parallel=2,",
-        "tensor_parallel=2, async_tensor_parallel=True,  #!",
+        "tensor_parallel=2, async_tensor_parallel=True,",
         "config.py",
+        at=("config.py", "device_parameters=DeviceParameters"),
         spares="compile",
     ),
     Mutation(
@@ -275,10 +278,11 @@ HOOKS = [
     Mutation(
         "DT210",
         "a second trained model is left out",
-        "        self.model = Model(self.config)\n",
-        "        self.model = Model(self.config)\n        self.critic = nn.Linear(8, 1)\n",
+        "        for model in (self.generator, self.critic):\n            for layer",
+        "        for model in (self.generator,):\n            for layer",
         at=("train.py", "def apply_fully_shard("),
-        needs="never",
+        needs="gan-fsdp",
+        spares="ckpt",
     ),
     Mutation(
         "DT211",
@@ -292,14 +296,6 @@ HOOKS = [
         "compilation that renames the weights",
         "        for layer in self.model.layers:\n            layer.compile()\n",
         "        self.model = torch.compile(self.model)  #!\n",
-    ),
-    Mutation(
-        "DT213",
-        "heads that do not divide",
-        "num_kv_heads: int = 2",
-        "num_kv_heads: int = 3",
-        "config.py",
-        needs="never",
     ),
     Mutation(
         "DT214",
@@ -361,11 +357,10 @@ LIFECYCLE = [
     Mutation(
         "DT306",
         "a table that is never refilled",
-        "        self.sin.copy_(angle.sin())\n",
-        "",
+        "        self.cos.copy_(angle.cos())\n        self.sin.copy_(angle.sin())\n",
+        "        del angle\n",
         "model.py",
         at=("model.py", "self.register_buffer("),
-        needs="never",
     ),
     Mutation(
         "DT307",
@@ -405,14 +400,7 @@ DATA = [
         "rank=self.world.dp_rank\n",
         "rank=self.world.rank\n",
         at=("train.py", "rank=self.world.rank"),
-    ),
-    Mutation(
-        "DT402",
-        "split by the rank in its node",
-        "self.world.dp_rank, self.world.dp_size",
-        "self.world.local_rank, self.world.dp_size",
-        at=("train.py", "TextBatches(train"),
-        needs="never",
+        needs="dp",
     ),
     Mutation(
         "DT403",
@@ -587,7 +575,8 @@ LAUNCH = [
         "DT705",
         "one device for all ranks",
         "    def init_weights(self) -> None:\n",
-        '    def init_weights(self) -> None:\n        self.device_of = torch.device("cuda:0")  #!\n',
+        "    def init_weights(self) -> None:\n"
+        '        self.device_of = torch.device("cuda:0")  #!\n',
     ),
 ]
 

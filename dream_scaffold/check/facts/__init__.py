@@ -15,6 +15,7 @@ from .callbacks import (
 )
 from .findings import ORDER, Edit, Fault, Finding, Fix, Match, Note, Place, Severity
 from .imports import runs_at_import, statement_of
+from .loaders import Loader, classes, constant, is_shown, loaders, reads_data_rank, splits
 from .modules import NORMS, Plan, children, is_split, layouts, names_below, number, plans, resolve
 from .project import Configuration, HookProblem, Method, Need, Project, Setting, Signature, Trainer
 from .ranks import (
@@ -28,6 +29,7 @@ from .ranks import (
 )
 from .rule import Rule
 from .spots import CallSpot, Spot
+from .tensors import is_learnt, is_of_model, optimizer_of
 from .terms import (
     Attribute,
     Call,
@@ -84,6 +86,7 @@ __all__ = [
     "HookProblem",
     "Item",
     "Kind",
+    "Loader",
     "Match",
     "Method",
     "Model",
@@ -107,33 +110,42 @@ __all__ = [
     "callbacks_of",
     "callers",
     "children",
+    "classes",
     "collective",
+    "constant",
     "guards_of_rank",
     "hooks_of",
     "is_at",
     "is_callback",
     "is_conditional",
     "is_event",
+    "is_learnt",
     "is_module",
     "is_of_group",
+    "is_of_model",
     "is_of_rank",
     "is_on_cpu",
     "is_parallel",
     "is_root",
+    "is_shown",
     "is_split",
     "is_within",
     "layouts",
+    "loaders",
     "may_be_parallel",
     "model_of",
     "names_below",
     "names_group",
     "number",
     "on_rank_zero",
+    "optimizer_of",
     "plans",
     "reachable",
+    "reads_data_rank",
     "resolve",
     "runs_at_import",
     "shown",
+    "splits",
     "statement_of",
     "targets",
     "touches_model",

@@ -100,6 +100,11 @@ class Behaviour:
             found.setdefault(owner, set()).add(name)
         return {owner: frozenset(names) for owner, names in found.items()}
 
+    @cached_property
+    def tree(self) -> dict[str, frozenset[str] | None]:
+        """What `children` of `modules` has worked out."""
+        return {}
+
     def definition(self, term: Term) -> Term:
         """What was assigned to a path; the term itself where it is no known path."""
         from .terms import Path

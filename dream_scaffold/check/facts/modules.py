@@ -67,12 +67,19 @@ def plans(trace: Trace) -> Iterator[Plan]:
 
 def children(behaviour: Behaviour, path: str) -> frozenset[str] | None:
     """The names of what is assigned directly below a module; None where that is unknown."""
+    if path not in behaviour.tree:
+        behaviour.tree[path] = _children(behaviour, path)
+    return behaviour.tree[path]
+
+
+def _children(behaviour: Behaviour, path: str) -> frozenset[str] | None:
     names = behaviour.below.get(path, frozenset())
     kind = behaviour.kinds.get(path)
     if kind is not None:
         shown = all("." not in base or base in _PLAIN for base in kind.bases)
-        hides = kind.is_open or not shown or kind.mentioned & _HIDING
-        return None if hides else names
+        if kind.is_open or not shown or kind.mentioned & _HIDING:
+            return None
+        return names if names or not path.endswith(".*") else _of_siblings(behaviour, path)
     made = behaviour.made_by(Path(path))
     if made is None or not made.name.startswith("torch.nn."):
         return None
@@ -81,8 +88,21 @@ def children(behaviour: Behaviour, path: str) -> frozenset[str] | None:
     if made.last not in CONTAINERS or not names:
         return None
     owner = behaviour.kinds.get(path.rpartition(".")[0])
-    grows = owner is None or owner.mentioned & (_HIDING | _GROWING)
-    return None if grows else names
+    hides = owner is None or owner.mentioned & _HIDING
+    grows = owner is None or ("*" not in names and owner.mentioned & _GROWING)
+    return None if hides or grows else names
+
+
+def _of_siblings(behaviour: Behaviour, path: str) -> frozenset[str] | None:
+    """The names below the numbered elements of a list, for any one of them."""
+    owner = path.removesuffix(".*")
+    names: frozenset[str] = frozenset()
+    for name in behaviour.below.get(owner, frozenset()) - {"*"}:
+        found = children(behaviour, f"{owner}.{name}")
+        if found is None:
+            return None
+        names |= found
+    return names
 
 
 _PLAIN = ("torch.nn.Module", "torch.nn.modules.module.Module")

@@ -24,9 +24,11 @@ class Guard(NamedTuple):
 class Act(NamedTuple):
     """One thing that a hook does."""
 
-    kind: Literal["call", "set", "grow", "delete", "return", "raise", "test", "format", "yield"]
+    kind: Literal[
+        "call", "set", "grow", "delete", "return", "raise", "leave", "test", "format", "yield"
+    ]
     """`grow`: an augmented assignment. `test`: a value is asked for its truth. `format`: it
-    becomes part of a text."""
+    becomes part of a text. `leave`: `break`."""
 
     term: Term
     """The call, the value, the condition."""

@@ -76,6 +76,7 @@ class Expressions(Elements):
             ast.NamedExpr: self.walrus,
             ast.Await: lambda node, frame: self.term(node.value, frame),
             ast.Starred: lambda node, frame: self.term(node.value, frame),
+            ast.Slice: lambda node, frame: self.derived("slice", _bounds(node), frame),
             ast.Yield: self.yielded,
             ast.YieldFrom: self.yielded,
         }
@@ -308,3 +309,7 @@ def _picked(display: Display, key: object) -> Term | None:
     if isinstance(key, int) and -len(display.items) <= key < len(display.items):
         return display.items[key]
     return None
+
+
+def _bounds(node: ast.Slice) -> list[ast.expr]:
+    return [bound for bound in (node.lower, node.upper, node.step) if bound is not None]

@@ -1,6 +1,7 @@
 """What is assigned to paths: attributes of the trainer, and the modules below them."""
 
 import ast
+from collections.abc import Mapping, Sequence
 
 from ..facts import Call, Code, Constant, Display, Either, Foreign, Path, Term
 from ..values.classes import find_member
@@ -74,6 +75,34 @@ class Objects(Calls):
             self.furnish(inner, item, frame, node)
             if display.kind != "dict" and inner in self.instances:
                 self.instances.setdefault(f"{dotted}.*", self.instances[inner])
+
+    def emit(
+        self,
+        function: Term,
+        arguments: Sequence[Term],
+        keywords: Mapping[str, Term],
+        is_open: bool,
+        node: ast.AST,
+        frame: Frame,
+    ) -> Call:
+        made = super().emit(function, arguments, keywords, is_open, node, frame)
+        if arguments and isinstance(function, Path) and function.last in ("append", "insert"):
+            owner = function.dotted.rpartition(".")[0]
+            self.add_element(owner, Constant(None), arguments[-1], frame, node)
+        return made
+
+    def add_element(
+        self, dotted: str, key: Term, value: Term, frame: Frame, node: ast.AST
+    ) -> None:
+        """One more module in a container: `self.layers.append(Block())`."""
+        made = self.attributes.get(dotted)
+        if not isinstance(made, Call) or not made.is_foreign() or made.last not in CONTAINERS:
+            return
+        text = key.value if isinstance(key, Constant) else None
+        inner = f"{dotted}.{text if isinstance(text, str) else '*'}"
+        if inner not in self.attributes:
+            self.attributes[inner] = value
+        self.furnish(inner, value, frame, node)
 
     def construct(self, dotted: str, cls: Class, made: Call, frame: Frame, node: ast.AST) -> None:
         self.instances[dotted] = cls

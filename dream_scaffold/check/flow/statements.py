@@ -94,6 +94,8 @@ class Statements(Objects, Calls):
         elif isinstance(target, ast.Subscript):
             owner, key = self.term(target.value, frame), self.term(target.slice, frame)
             self.act("set", value, target, frame, Item(owner, key))
+            if isinstance(owner, Path):
+                self.add_element(owner.dotted, key, value, frame, target)
             self.grow_display(target, owner, key, value, frame)
         elif isinstance(target, (ast.Tuple, ast.List)):
             self.unpack(target.elts, value, frame)
@@ -161,6 +163,8 @@ class Statements(Objects, Calls):
         frame.is_over = True
 
     def leave(self, node: ast.Break | ast.Continue, frame: Frame) -> None:
+        if isinstance(node, ast.Break):
+            self.act("leave", Constant(None), node, frame)
         frame.is_over = True
 
     def asserted(self, node: ast.Assert, frame: Frame) -> None:

@@ -6,6 +6,7 @@ A finding that several configurations show names the first of them under `config
 import json
 from typing import TYPE_CHECKING
 
+from ..facts import Fix
 from .summary import counts
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def render(result: "Result") -> str:
             "end_line": finding.place.end_line,
             "end_column": finding.place.end_column,
             "config": finding.config,
-            "fix": None,
+            "fix": _fix(finding.fix),
         }
         for finding in result.findings
     ]
@@ -50,3 +51,24 @@ def render(result: "Result") -> str:
         "summary": counts(result),
     }
     return json.dumps(report, indent=2)
+
+
+def _fix(fix: Fix | None) -> dict[str, object] | None:
+    if fix is None:
+        return None
+    edits = [
+        {
+            "path": edit.place.path,
+            "line": edit.place.line,
+            "column": edit.place.column,
+            "end_line": edit.place.end_line,
+            "end_column": edit.place.end_column,
+            "text": edit.text,
+        }
+        for edit in fix.edits
+    ]
+    return {
+        "applicability": "safe" if fix.safe else "unsafe",
+        "title": fix.title,
+        "edits": edits,
+    }

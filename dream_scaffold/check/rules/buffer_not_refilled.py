@@ -32,7 +32,6 @@ from ..facts import (
     Behaviour,
     Call,
     Constant,
-    Item,
     Kind,
     Match,
     Path,
@@ -133,8 +132,10 @@ def check(project: Project) -> Iterator[Match]:
     for trainer in project.trainers:
         behaviour = trainer.behaviour
         buffers = [found for t in behaviour.named("configure_models") for found in _buffers(t)]
+        if not buffers or trainer.open is not None or _is_unknown(behaviour):
+            continue
         for act, owner, name in buffers:
-            if is_on_cpu(act) or _may_be_filled(owner, name, behaviour, trainer.open):
+            if is_on_cpu(act) or _may_be_filled(owner, name, behaviour):
                 continue
             yield Match(
                 act.place,
@@ -161,21 +162,29 @@ def _buffers(trace: Trace) -> Iterator[tuple[Act, str, str]]:
                 yield act, receiver.dotted, name.value
 
 
-def _may_be_filled(owner: str, name: str, behaviour: Behaviour, why_open: str | None) -> bool:
+def _is_unknown(behaviour: Behaviour) -> bool:
+    """Whether `init_weights` leaves something to code that is not shown."""
+    models = [model.path for model in behaviour.models.values()]
+    return any(
+        trace.is_open or trace.hands_over(*models) is not None
+        for trace in behaviour.named("init_weights")
+    )
+
+
+def _may_be_filled(owner: str, name: str, behaviour: Behaviour) -> bool:
     """Whether what runs after the memory is there writes to a buffer, or may do so."""
     kind = behaviour.kinds.get(owner)
-    if kind is None or kind.is_open or why_open is not None:
+    if kind is None or kind.is_open:
         return True
     if any("." in base and not base.startswith("torch.nn.") for base in kind.bases):
         return True  # It may have methods that are not shown.
     trace = behaviour.traces.get("init_weights")
     if trace is None:
         return "reset_parameters" in kind.methods
-    if trace.is_open or trace.hands_over(*(model.path for model in behaviour.models.values())):
-        return True
     return any(
         _is_unseen(act.term, kind, behaviour)
-        or any(_touches(term, name) for term in _written(act))
+        or (act.kind == "call" and _touches(act.term, name))
+        or (act.target is not None and _touches(act.target, name))
         for act in trace.acts
     )
 
@@ -190,23 +199,17 @@ def _is_unseen(term: Term, kind: Kind, behaviour: Behaviour) -> bool:
     return isinstance(term.function, Attribute)
 
 
-def _written(act: Act) -> Iterator[Term]:
-    """What an act may write to."""
-    if act.target is not None:
-        yield act.target.of if isinstance(act.target, Item) else act.target
-    if isinstance(act.term, Call) and act.kind == "call":
-        yield act.term
-        yield from act.term.arguments
-        yield from act.term.keywords.values()
-
-
 def _touches(term: Term, name: str) -> bool:
-    """Whether a term is a buffer of this name, or reaches buffers by no name."""
-    if isinstance(term, Path):
-        return name in term.dotted.split(".") or term.last in ALL
+    """Whether something is made of a buffer of this name, or of what reaches all buffers."""
+    return any(_is_buffer(part, name) for part in term.walk())
+
+
+def _is_buffer(term: Term, name: str) -> bool:
     if isinstance(term, Call):
-        function = term.function
-        if isinstance(function, Path) and name in function.dotted.split("."):
-            return True
-        return term.last in (*ALL, "setattr", "apply_") or term.mentions(name)
-    return term.mentions(name, *ALL)
+        path = term.function.dotted if isinstance(term.function, Path) else ""
+        return term.last in (*ALL, "setattr") or name in path.split(".")[:-1]
+    if isinstance(term, Path):
+        return term.last in (name, *ALL) or term.dotted.endswith(f".{name}.data")
+    if isinstance(term, Attribute):
+        return term.name in (name, *ALL)
+    return isinstance(term, Constant) and term.value == name

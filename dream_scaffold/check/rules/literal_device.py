@@ -20,7 +20,7 @@ from files. Batches are moved to the device before a step sees them.
 import re
 from collections.abc import Iterator
 
-from ..facts import Act, Call, Constant, Match, Project, Severity
+from ..facts import Call, Constant, Match, Project, Severity
 
 CODE = "DT705"
 NAME = "literal-device"
@@ -92,7 +92,7 @@ MATCHES = (
 def check(project: Project) -> Iterator[Match]:
     for trace in project.traces:
         for act, call in trace.calls():
-            if (shown := _named(act, call)) is not None:
+            if (shown := _named(call)) is not None:
                 yield Match(
                     act.place,
                     f"{shown} is one device for all ranks.",
@@ -101,8 +101,10 @@ def check(project: Project) -> Iterator[Match]:
                 )
 
 
-def _named(act: Act, call: Call) -> str | None:
+def _named(call: Call) -> str | None:
     """The device that a call names by its number."""
+    if not call.arguments and not call.keywords:
+        return None
     for given in (*call.arguments, *call.keywords.values()):
         value = given.value if isinstance(given, Constant) else None
         if isinstance(value, str) and NUMBERED.fullmatch(value) and call.last != "print":

@@ -25,7 +25,7 @@ every model. See docs/checkpointing.md.
 
 from collections.abc import Iterator
 
-from ..facts import Display, Match, Project, Severity, Trace, Trainer, is_at
+from ..facts import Constant, Display, Match, Project, Severity, Trace, Trainer, is_at
 
 CODE = "DT602"
 NAME = "model-not-saved"
@@ -62,6 +62,14 @@ PASSES = (
     """,
     _TWO
     + """
+        def model_state_dict(self, **_):
+            state = {}
+            for name in ("one", "two"):
+                state[name] = get_model_state_dict(getattr(self, name))
+            return state
+    """,
+    _TWO
+    + """
         def model_state_dict(self, **options):
             return {**super().model_state_dict(**options)}
     """,
@@ -95,12 +103,15 @@ def check(project: Project) -> Iterator[Match]:
 
 def _is_known(trace: Trace) -> bool:
     """Whether all that it returns is written out."""
+    if any(trace.calls("getattr", "vars", "attrgetter", "named_models")):
+        return False
     returned = [option for act in trace.returns for option in act.term.options()]
     return bool(returned) and all(
         isinstance(option, Display)
         and option.kind == "dict"
         and not option.is_open
         and not option.is_hidden
+        and all(isinstance(key, Constant) for key in option.keys)
         for option in returned
     )
 

@@ -51,6 +51,9 @@ CODE = "DT216"
 NAME = "norm-not-in-plan"
 SEVERITY: Severity = "error"
 
+GATHERS = ("PrepareModuleInput",)
+"""What gives a module the whole sequence: its own norms see all of it."""
+
 _NET = """
     from torch import nn
     from torch.distributed.tensor import Replicate, Shard
@@ -199,32 +202,32 @@ def _left_out(
                 continue
             for path in resolve(behaviour, plan.path, key) or ():
                 for norm in _beside(path, named, behaviour):
-                    if norm not in named and norm not in told:
+                    if norm not in told:
                         told.add(norm)
                         yield plan, norm
 
 
-def _beside(path: str, named: dict[str, Term], behaviour: Behaviour) -> list[str]:
-    """The norms on split sequences of the nearest module around a layer that has any."""
+def _beside(path: str, named: dict[str, Term], behaviour: Behaviour) -> Iterator[str]:
+    """The unnamed norms on split sequences in the modules around a layer, the nearest first."""
     owner = path.rpartition(".")[0]
     while owner.count(".") > 0:
         names = children(behaviour, owner)
-        if names is None:
-            return []
-        norms = [f"{owner}.{name}" for name in sorted(names)]
-        norms = [
-            norm
-            for norm in norms
-            if _is_norm(norm, behaviour) and _is_on_split_sequence(norm, named, behaviour)
-        ]
-        if norms and not _is_gathered(owner, named):
-            return norms
+        style = named.get(owner)
+        if names is None or (isinstance(style, Call) and style.last not in GATHERS):
+            return
+        for name in sorted(names) if style is None else ():
+            norm = f"{owner}.{name}"
+            left = norm not in named and _is_norm(norm, behaviour)
+            if left and _is_on_split_sequence(norm, named, behaviour):
+                yield norm
         owner = owner.rpartition(".")[0]
-    return []
 
 
 def _is_norm(path: str, behaviour: Behaviour) -> bool:
     """Whether there is a norm that has weights."""
+    kind = behaviour.kinds.get(path)
+    if kind is not None:
+        return kind.is_module and kind.name.endswith("Norm") and "Parameter" in kind.mentioned
     made = behaviour.made_by(Path(path))
     if made is None or made.last not in NORMS or not made.is_foreign("torch"):
         return False
@@ -234,12 +237,6 @@ def _is_norm(path: str, behaviour: Behaviour) -> bool:
 
 def _is_true(term: object) -> bool:
     return isinstance(term, Constant) and term.value is True
-
-
-def _is_gathered(owner: str, named: dict[str, Term]) -> bool:
-    """Whether the whole sequence is gathered before a module is called."""
-    style = named.get(owner)
-    return isinstance(style, Call) and style.last.startswith("PrepareModule")
 
 
 def _is_on_split_sequence(norm: str, named: dict[str, Term], behaviour: Behaviour) -> bool:

@@ -163,7 +163,8 @@ def _is_cut(behaviour: Behaviour) -> bool:
 def _told(plan: Plan, key: str, behaviour: Behaviour) -> Match:
     from difflib import get_close_matches
 
-    close = get_close_matches(key, sorted(names_below(behaviour, plan.path)), n=1)
+    names = names_below(behaviour, plan.path) - set(plan.styles)
+    close = get_close_matches(key, sorted(names), n=1)
     spot = plan.spots.get(key)
     return Match(
         plan.act.place if spot is None else spot.place,

@@ -39,16 +39,20 @@ CODE = "DT701"
 NAME = "process-group-by-hand"
 SEVERITY: Severity = "error"
 
+GROUP = "starts a process group, which is the runtime's to start"
+DEVICE = "picks a device, which is the runtime's to pick"
+PROCESSES = "starts processes, which the launcher does"
+
 CALLS = {
-    "torch.distributed.init_process_group": "starts a process group, which is the runtime's to start",
-    "torch.distributed.distributed_c10d.init_process_group": "starts a process group, which is the runtime's to start",
-    "deepspeed.init_distributed": "starts a process group, which is the runtime's to start",
-    "torch.cuda.set_device": "picks a device, which is the runtime's to pick",
-    "torch.accelerator.set_device_index": "picks a device, which is the runtime's to pick",
-    "torch.xpu.set_device": "picks a device, which is the runtime's to pick",
-    "torch.multiprocessing.spawn": "starts processes, which the launcher does",
-    "torch.multiprocessing.start_processes": "starts processes, which the launcher does",
-    "torch.distributed.launcher.api.elastic_launch": "starts processes, which the launcher does",
+    "torch.distributed.init_process_group": GROUP,
+    "torch.distributed.distributed_c10d.init_process_group": GROUP,
+    "deepspeed.init_distributed": GROUP,
+    "torch.cuda.set_device": DEVICE,
+    "torch.accelerator.set_device_index": DEVICE,
+    "torch.xpu.set_device": DEVICE,
+    "torch.multiprocessing.spawn": PROCESSES,
+    "torch.multiprocessing.start_processes": PROCESSES,
+    "torch.distributed.launcher.api.elastic_launch": PROCESSES,
 }
 
 VARIABLES = frozenset(
@@ -74,12 +78,14 @@ PASSES = (
     os.environ.setdefault("MASTER_ADDR", "localhost")
     """,
     """
+    import torch
     import torch.distributed as dist
 
     class MyTrainer(Complete):
         def configure_models(self):
             if not dist.is_initialized():
                 dist.init_process_group()
+            torch.cuda.set_device(self.world.device)
             self.model = make_model()
     """,
     """
@@ -153,6 +159,9 @@ def _set_up(act: Act) -> tuple[str, str] | None:
     call = act.term
     if act.kind == "call" and isinstance(call, Call):
         if call.name in CALLS:
+            own = call.argument(0, "device", "device_index")
+            if own is not None and own.mentions("world"):
+                return None  # The device that it has anyway.
             return f"{call.last}()", CALLS[call.name]
         if call.name in ("os.environ.setdefault", "os.putenv"):
             key = call.argument(0, "key")

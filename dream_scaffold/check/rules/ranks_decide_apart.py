@@ -175,9 +175,10 @@ def check(project: Project) -> Iterator[Match]:
                 if what is None:
                     continue
                 told.add(id(test))
+                written = " ".join(spot.text.split())
                 yield Match(
                     act.place,
-                    f"`{' '.join(spot.text.split())}` hangs on {what}, which each rank sees for itself: some may "
+                    f"`{written}` hangs on {what}, which each rank sees for itself: some may "
                     f"get to {shown} and others not.",
                     "Let rank 0 decide for all: self.world.broadcast(...).",
                     certain,

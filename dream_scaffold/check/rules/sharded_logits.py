@@ -28,6 +28,7 @@ from ..facts import (
     Act,
     Behaviour,
     Call,
+    Either,
     Match,
     Path,
     Project,
@@ -224,8 +225,13 @@ def _returns(behaviour: Behaviour, path: str, layer: str) -> bool:
     return False
 
 
-def _is_of(term: object, layer: str) -> bool:
-    """Whether a value is the output of a layer, but for its dtype or shape."""
+def _is_of(term: Term | None, layer: str) -> bool:
+    """Whether a value is the output of a layer, but for its dtype or shape.
+
+    A head that a stage of a pipeline lacks is a condition: `self.head(x) if self.head else x`.
+    """
+    if isinstance(term, Either):
+        return any(_is_of(choice, layer) for choice in term.choices)
     while isinstance(term, Call):
         function = term.function
         if isinstance(function, Path):

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from ..facts import (
     Call,
+    Foreign,
     Match,
     Project,
     Severity,
@@ -43,9 +44,8 @@ STARTS = {
     "swanlab": ("init",),
     "clearml": ("Task.init",),
     "tensorboardX": ("SummaryWriter",),
-    "torch": ("SummaryWriter",),
 }
-"""Package -> what starts a run of it."""
+"""Package -> what starts a run of it; torch has a `SummaryWriter`, too."""
 
 PASSES = (
     """
@@ -111,7 +111,10 @@ def check(project: Project) -> Iterator[Match]:
         if kind is not None and on_rank_zero(kind):
             continue
         for act, call in trace.calls():
-            if call.is_foreign(*STARTS) and _starts(call) and not any(guards_of_rank(act, trace)):
+            function = call.function
+            if not isinstance(function, Foreign) or not _starts(function.name):
+                continue
+            if not any(guards_of_rank(act, trace)):
                 yield Match(
                     act.place,
                     f"{call.name}() starts a run of its own on every rank.",
@@ -121,11 +124,11 @@ def check(project: Project) -> Iterator[Match]:
                 )
 
 
-def _starts(call: Call) -> bool:
-    package, _, rest = call.name.partition(".")
-    return rest in STARTS[package] or (
-        call.last == "SummaryWriter" and call.last in STARTS[package]
-    )
+def _starts(name: str) -> bool:
+    package, _, rest = name.partition(".")
+    if package == "torch":
+        return name.endswith(".SummaryWriter")
+    return rest in STARTS.get(package, ())
 
 
 def _remedy(call: Call) -> str:
