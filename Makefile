@@ -11,7 +11,7 @@ INSTALL := $(VENV)/bin/pip install --quiet --disable-pip-version-check -c constr
 DEMO := demo/my-lm$(if $(filter-out fsdp,$(PARALLEL)),-$(subst +,-,$(PARALLEL)))
 SOURCES := $(shell find dream_scaffold/project templates runtime -type f -not -name '*.pyc')
 
-.PHONY: help demo test lint golden clean
+.PHONY: help demo test lint golden docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,9 @@ lint: $(VENV)/.dev  ## ruff and mypy
 
 golden: $(VENV)/.dev  ## renew the expected output of the template, to be reviewed in git
 	$(BIN)/python tests/templates/permutations.py
+
+docs: $(VENV)/.dev  ## renew the pages that are made from the rules
+	$(BIN)/python tests/check/rule_pages.py
 
 clean:  ## remove the environment, the demos and every build product
 	rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

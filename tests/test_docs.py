@@ -37,7 +37,8 @@ def test_every_command_and_option_is_on_its_page() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_python_is_python(path: Path) -> None:
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.S):
-        ast.parse(block if "=" not in block.split("(")[0] else f"f({block})")
+        # A block is a script, or some keywords of a call.
+        ast.parse(f"f({block})" if re.match(r"\w+=", block) else block)
 
 
 class Flat(TinyTrainer):

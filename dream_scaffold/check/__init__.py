@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .engine import Result, check, explain, run
+    from .engine import Result, check
     from .options import Options
+    from .session import explain, run
 
 __all__ = ["Options", "Result", "check", "explain", "run"]
 
@@ -15,6 +16,10 @@ def __getattr__(name: str) -> object:
         from .options import Options
 
         return Options
+    if name in ("explain", "run"):
+        from . import session
+
+        return getattr(session, name)
     if name in __all__:
         from . import engine
 

@@ -26,48 +26,62 @@ Format = Annotated[
     OutputFormat | None, typer.Option(help="How findings are printed. Default: full.")
 ]
 
+Select = Annotated[
+    list[str] | None, typer.Option(metavar="CODE", help="Only these rules, e.g. DT2 or DT201.")
+]
+Ignore = Annotated[list[str] | None, typer.Option(metavar="CODE", help="Not these rules.")]
+Strict = Annotated[bool | None, typer.Option("--strict", help="Warnings fail, too.")]
+WorldSize = Annotated[
+    int | None, typer.Option(metavar="N", help="Check for a run of N processes.")
+]
+Nodes = Annotated[int | None, typer.Option(metavar="N", help="The same, as N nodes ...")]
+PerNode = Annotated[int | None, typer.Option(metavar="M", help="... of M processes each.")]
+Config = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only the configuration of this name.")
+]
+FixOption = Annotated[bool, typer.Option("--fix", help="Carry out the fixes that are safe.")]
+Unsafe = Annotated[
+    bool, typer.Option("--unsafe-fixes", help="With --fix or --diff: the other ones, too.")
+]
+Diff = Annotated[
+    bool, typer.Option("--diff", help="Show what --fix would change, and change nothing.")
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Check again whenever a file changes.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also say what could not be decided.")
+]
+Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings of each rule.")]
+ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 whatever is found.")]
+StdinFilename = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Read this file from standard input.")
+]
+
 
 def check(
     paths: Paths = None,
     output_format: Format = None,
-    select: Annotated[
-        list[str] | None, typer.Option(metavar="CODE", help="Only these rules, e.g. DT2 or DT201.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(metavar="CODE", help="Not these rules.")
-    ] = None,
-    strict: Annotated[bool | None, typer.Option("--strict", help="Warnings fail, too.")] = None,
-    world_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Check for a run of N processes.")
-    ] = None,
-    nnodes: Annotated[
-        int | None, typer.Option(metavar="N", help="The same, as N nodes ...")
-    ] = None,
-    nproc_per_node: Annotated[
-        int | None, typer.Option(metavar="M", help="... of M processes each.")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only the configuration of this name.")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say what could not be decided.")
-    ] = False,
-    statistics: Annotated[
-        bool, typer.Option("--statistics", help="Count the findings of each rule.")
-    ] = False,
-    exit_zero: Annotated[
-        bool, typer.Option("--exit-zero", help="Exit with 0 whatever is found.")
-    ] = False,
-    stdin_filename: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Read this file from standard input.")
-    ] = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    strict: Strict = None,
+    world_size: WorldSize = None,
+    nnodes: Nodes = None,
+    nproc_per_node: PerNode = None,
+    config: Config = None,
+    fix: FixOption = False,
+    unsafe_fixes: Unsafe = False,
+    diff: Diff = False,
+    watch: Watch = False,
+    verbose: Verbose = False,
+    statistics: Statistics = False,
+    exit_zero: ExitZero = False,
+    stdin_filename: StdinFilename = None,
 ) -> None:
     """Check that a trainer and its configurations fit together, without running them.
 
     Exits with 0 if there is no error, 1 if there is one, 2 if nothing could be checked.
     """
-    from .engine import run
     from .options import Options
+    from .session import run
 
     options = Options(
         paths=tuple(paths or ()),
@@ -79,6 +93,10 @@ def check(
         nnodes=nnodes,
         nproc_per_node=nproc_per_node,
         config=config,
+        fix=fix,
+        unsafe_fixes=unsafe_fixes,
+        diff=diff,
+        watch=watch,
         verbose=verbose,
         statistics=statistics,
         exit_zero=exit_zero,
@@ -89,11 +107,12 @@ def check(
 
 def explain(
     code: Annotated[str | None, typer.Argument(help="A rule, e.g. DT201. Default: all.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
 ) -> None:
     """Print the manual of a rule of `dream check`, or the list of all rules."""
-    from .engine import explain as manual
+    from .session import explain as manual
 
-    print(manual(code))
+    print(manual(code, json))
 
 
 def _codes(given: list[str] | None) -> tuple[str, ...] | None:

@@ -1,17 +1,16 @@
 """The whole check: options in, findings, text and an exit code out."""
 
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import TextIOWrapper
+from fnmatch import fnmatch
 
 from ..errors import DreamError
 from .configurations import Size
 from .facts import Fault, Finding, Match, Project
 from .options import Options, resolve_options
 from .reader import Reader
-from .rules import RULES, rule_of
+from .rules import RULES
 from .runner import choose_rules, find
 from .source import Sources
 from .vendored import outdated_runtimes
@@ -34,12 +33,15 @@ class Result:
         return int(fails and not self.options.exit_zero)
 
 
-def check(options: Options) -> Result:
-    """Check a project. Raises `DreamError` where that cannot be done."""
+def check(options: Options, overlay: Mapping[str, str] | None = None) -> Result:
+    """Check a project. Raises `DreamError` where that cannot be done.
+
+    `overlay`: absolute path -> text that stands in for the file's.
+    """
     options = resolve_options(options)
     rules = choose_rules(RULES, options.select, options.ignore)
-    sources = Sources(overlay=_standard_input(options))
-    files = list(_files(options))
+    sources = Sources(overlay=dict(overlay or {}))
+    files = [path for path in _files(options) if not _matches(path, options.exclude, options)]
     size = Size(options.processes, options.nproc_per_node) if options.processes else None
     reader = Reader(sources, size, options.config)
     project = reader.read(files)
@@ -54,45 +56,29 @@ def check(options: Options) -> Result:
     ]
     loose = [*broken, *outdated_runtimes(sources)]
     project = project.with_faults(loose)
-    findings = find(project, rules, sources)
-    if not options.verbose:
-        findings = [finding for finding in findings if finding.code != "DT002"]
+    findings = find(project, rules, sources, RULES)
+    findings = [finding for finding in findings if not _is_silent(finding, options)]
     return Result(findings=tuple(findings), project=project, sources=sources, options=options)
 
 
-def run(options: Options) -> int:
-    """Check a project and print what was found. The exit code: 0, 1, or 2 for no check at all."""
-    from .report import render
-
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # Names and paths may hold what the terminal cannot show.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        result = check(options)
-        text = render(result)
-    except DreamError as error:
-        print(f"error: {error.fact}\nhelp: {error.remedy}", file=sys.stderr)
-        return 2
-    if text:
-        print(text)
-    return result.exit_code
+def _is_silent(finding: Finding, options: Options) -> bool:
+    """Whether a setting silences a finding."""
+    if finding.code == "DT002" and not options.verbose:
+        return True
+    path = os.path.abspath(finding.place.path)
+    return any(
+        finding.code.startswith(tuple(codes)) and _matches(path, (pattern,), options)
+        for pattern, codes in options.per_file_ignores.items()
+    )
 
 
-def explain(code: str | None) -> str:
-    """The manual of one rule, or the list of all. Raises `DreamError` for no such rule."""
-    from .report.manual import list_rules, manual
-
-    if code is None:
-        return list_rules(RULES)
-    return manual(rule_of(code))
-
-
-def _standard_input(options: Options) -> dict[str, str]:
-    if options.stdin_filename is None:
-        return {}
-    text = sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    return {os.path.abspath(options.stdin_filename): text}
+def _matches(path: str, patterns: Iterable[str], options: Options) -> bool:
+    """Whether a path, from the project's root, fits one of `patterns`, or lies below one."""
+    shown = os.path.relpath(path, options.root or ".").replace(os.sep, "/")
+    return any(
+        fnmatch(shown, pattern) or fnmatch(shown, f"{pattern.rstrip('/')}/*")
+        for pattern in patterns
+    )
 
 
 def _files(options: Options) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """What a check is asked to do: the command line, and `[tool.dream.check]` below it."""
 
 import os
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from ..errors import DreamError
 from .source import project_root
@@ -32,6 +33,25 @@ class Options:
     config: str | None = None
     """Check only the configuration of this name."""
 
+    fix: bool = False
+    """Carry out what findings propose; with `unsafe_fixes` all of it, else what is safe."""
+
+    unsafe_fixes: bool = False
+    diff: bool = False
+    """Show what `fix` would change, and change nothing."""
+
+    watch: bool = False
+    """Check again whenever a file changes."""
+
+    exclude: tuple[str, ...] = ()
+    """Patterns of paths, from the project's root, that are not checked."""
+
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pattern of paths -> the rules that are not applied there."""
+
+    root: str = ""
+    """The folder of the pyproject.toml that was read; empty: none."""
+
     verbose: bool = False
     statistics: bool = False
     exit_zero: bool = False
@@ -55,6 +75,8 @@ SETTINGS = {
     "nnodes": int,
     "nproc-per-node": int,
     "config": str,
+    "exclude": list,
+    "per-file-ignores": dict,
 }
 """Keys of `[tool.dream.check]` and their types."""
 
@@ -72,9 +94,10 @@ def resolve_options(options: Options) -> Options:
         # Sizes belong together: one on the command line replaces all of the file's.
         for name in ("world_size", "nnodes", "nproc_per_node"):
             settings.pop(name, None)
-    given = {field.name for field in fields(options) if getattr(options, field.name) is not None}
+    nothing: tuple[object, ...] = (None, (), {})
+    given = {item.name for item in fields(options) if getattr(options, item.name) not in nothing}
     left_open = {name: value for name, value in settings.items() if name not in given}
-    options = replace(options, **left_open)  # type: ignore[arg-type]
+    options = replace(options, root=root or "", **left_open)  # type: ignore[arg-type]
     _validate(options)
     return options
 
@@ -84,8 +107,11 @@ def read_settings(path: str) -> dict[str, object]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-    except (OSError, UnicodeDecodeError):
+    except FileNotFoundError:
         return {}
+    except (OSError, UnicodeDecodeError) as error:
+        fact = f"{os.path.relpath(path)} cannot be read: {error}."
+        raise DreamError(fact, "Mend that.") from None
     if "dream" not in text:
         return {}
     import tomllib
@@ -97,23 +123,35 @@ def read_settings(path: str) -> dict[str, object]:
         raise DreamError(f"{shown} is not valid TOML: {error}.", "Correct it.") from None
     for key in ("tool", "dream", "check"):
         table = table.get(key, {}) if isinstance(table, dict) else {}
-    settings: dict[str, object] = {}
-    for key, value in table.items() if isinstance(table, dict) else ():
-        wanted = SETTINGS.get(key)
-        if wanted is None:
-            raise DreamError(
-                f"{shown} sets {key} in [tool.dream.check], which is no setting.",
-                f"The settings are {', '.join(SETTINGS)}.",
-            )
-        if type(value) is not wanted:
-            raise DreamError(
-                f"{shown} sets {key} = {value!r} in [tool.dream.check].",
-                f"Give it a value of type {wanted.__name__}.",
-            )
-        settings[key.replace("-", "_")] = (
-            tuple(map(str, value)) if isinstance(value, list) else value
+    if not isinstance(table, dict):
+        raise DreamError(f"{shown} gives tool.dream.check a value.", "Make it a table.")
+    return {key.replace("-", "_"): _setting(key, value, shown) for key, value in table.items()}
+
+
+def _setting(key: str, value: object, shown: str) -> object:
+    """One setting, judged. Raises `DreamError`."""
+    wanted = SETTINGS.get(key)
+    if wanted is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(key, SETTINGS, n=1)
+        first = f"Did you mean {near[0]}? " if near else ""
+        raise DreamError(
+            f"{shown} sets {key} in [tool.dream.check], which is no setting.",
+            f"{first}The settings are {', '.join(SETTINGS)}.",
         )
-    return settings
+    lists = list(value.values()) if isinstance(value, dict) else [value]
+    texts = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
+    if type(value) is not wanted or (wanted in (list, dict) and not texts):
+        kinds: dict[object, str] = {list: "a list of texts", dict: "a table of lists of texts"}
+        kind = kinds.get(wanted)
+        raise DreamError(
+            f"{shown} sets {key} = {value!r} in [tool.dream.check].",
+            f"Give it {kind or f'a value of type {wanted.__name__}'}.",
+        )
+    if isinstance(value, dict):
+        return {pattern: tuple(codes) for pattern, codes in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _validate(options: Options) -> None:

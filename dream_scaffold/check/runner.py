@@ -27,15 +27,17 @@ def choose_rules(
     ]
 
 
-def find(project: Project, rules: Sequence[Rule], sources: Sources) -> list[Finding]:
-    """Every finding that no comment suppresses, by place; equal ones once."""
+def find(
+    project: Project, rules: Sequence[Rule], sources: Sources, known: Sequence[Rule]
+) -> list[Finding]:
+    """Every finding that no comment suppresses, by place; equal ones once. `known`: all rules."""
     suppressions = Suppressions(sources)
     kept = [
         finding
         for finding in _apply(project, rules)
         if not suppressions.cover(finding.code, finding.place)
     ]
-    unused = suppressions.unused({rule.CODE for rule in rules})
+    unused = suppressions.unused({rule.CODE for rule in rules}, {rule.CODE for rule in known})
     kept += _apply(project.with_unused(unused), [rule for rule in rules if rule.CODE == "DT001"])
     return sorted(_merge(kept), key=lambda finding: (finding.place, finding.code))
 

@@ -102,7 +102,7 @@ class Sources:
     def read(self, path: str) -> str:
         """The text of a file. Raises `ValueError` or `OSError` where it is no source."""
         if path in self.overlay:
-            return self.overlay[path]
+            return _with_newlines(self.overlay[path].removeprefix("\ufeff"))
         raw = read_bytes(path)
         if b"\0" in raw:
             raise ValueError("is not text")
@@ -110,7 +110,7 @@ class Sources:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = _decode_declared(raw)
-        return text.replace("\r\n", "\n").replace("\r", "\n")
+        return _with_newlines(text)
 
     def resolve(self, dotted: str, importer: Module, level: int = 0) -> "Module | str":
         """What `import dotted` in `importer` means: a file of the project, or a foreign name.
@@ -300,6 +300,10 @@ def _roots(folder: str) -> Iterator[str]:
 def _module_name(path: str) -> str:
     folder, file = os.path.split(path)
     return os.path.basename(folder) if file == "__init__.py" else file.removesuffix(".py")
+
+
+def _with_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _decode_declared(raw: bytes) -> str:

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from dream_scaffold.check import Options, engine
+from dream_scaffold.check import Options, session
 
 PATIENCE = 60
 """Seconds until a check that does not end is given up: a safety net, no measure."""
@@ -64,7 +64,7 @@ def _check_and_leave(
         sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
         _limit_memory()
         os.chdir(folder)
-        code = engine.run(Options(**{"paths": paths, "verbose": True, **options}))  # type: ignore[arg-type]
+        code = session.run(Options(**{"paths": paths, "verbose": True, **options}))  # type: ignore[arg-type]
     except BaseException:
         traceback.print_exc()
     finally:

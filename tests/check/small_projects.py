@@ -1,5 +1,6 @@
 """Small projects as text, and what a check found in them."""
 
+import re
 from textwrap import dedent
 
 from dream_scaffold.check import Result
@@ -43,6 +44,13 @@ def split_files(text: str) -> dict[str, str]:
         else:
             current.append(line)
     return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
+
+
+def options_of(sample: str) -> dict[str, int]:
+    """The options that a sample asks for: `# dream check --world-size 8`."""
+    line = re.search(r"# dream check (.*)", sample)
+    given = re.findall(r"--([\w-]+) (\d+)", line[1]) if line else []
+    return {name.replace("-", "_"): int(value) for name, value in given}
 
 
 def codes(result: Result, severity: str | None = None) -> list[str]:

@@ -34,7 +34,7 @@ SOUND = "class T(Complete):\n    pass"
         (FAULTY, {"paths": ("nowhere.py",)}, 2),
         (FAULTY, {"paths": ("nowhere.py",), "exit_zero": True}, 2),
         (FAULTY, {"select": ("DT9",)}, 2),
-        (FAULTY, {"output_format": "sarif"}, 2),
+        (FAULTY, {"output_format": "xml"}, 2),
         (FAULTY, {"world_size": 0}, 2),
     ],
 )
@@ -53,8 +53,8 @@ def test_exit_codes(
         ({"paths": ("nowhere",)}, "nowhere does not exist. Give a file or a folder."),
         ({"select": ("DT9",)}, "DT9 is no rule. `dream explain` lists all rules."),
         (
-            {"output_format": "sarif"},
-            "sarif is not an output format. Use full, concise, json, github.",
+            {"output_format": "xml"},
+            "xml is not an output format. Use full, concise, json, sarif, github, gitlab, junit.",
         ),
         ({"nproc_per_node": 0}, "--nproc-per-node 0 is not possible. Use a whole number from 1."),
         (
@@ -106,9 +106,9 @@ def test_sizes_of_the_settings_belong_together(project: Check) -> None:
     [
         (
             "selects = []",
-            "pyproject.toml sets selects in [tool.dream.check], which is no setting. The settings "
-            "are output-format, select, ignore, strict, world-size, nnodes, nproc-per-node, "
-            "config.",
+            "pyproject.toml sets selects in [tool.dream.check], which is no setting. Did you mean "
+            "select? The settings are output-format, select, ignore, strict, world-size, nnodes, "
+            "nproc-per-node, config, exclude, per-file-ignores.",
         ),
         (
             "strict = 1",
@@ -190,6 +190,7 @@ def test_unused_suppressions(project: Check) -> None:
     assert [f.message for f in result.findings] == [
         "noqa: DT201 suppresses nothing.",
         "noqa: DT205 suppresses nothing.",
+        "noqa: DT999 names no rule.",
     ]
     place = result.findings[1].place
     line = Path(place.path).read_text().split("\n")[place.line - 1]
@@ -217,7 +218,7 @@ def test_standard_input(project: Check, tmp_path: Path) -> None:
 
 def test_explain() -> None:
     listed = explain(None)
-    assert listed.startswith("DT000  error    syntax-error")
+    assert listed.startswith("DT0  The check itself\n  DT000  error    syntax-error ")
     assert listed.endswith("`dream explain CODE` prints the manual of one.")
     manual = explain("dt201")
     assert manual.startswith("DT201 missing-hook (error)\n\nA configuration turns a mode on")

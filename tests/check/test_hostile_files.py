@@ -317,5 +317,5 @@ def test_the_net_below_these_tests_holds(folder: Path, monkeypatch: pytest.Monke
     import forked
 
     monkeypatch.setattr(forked, "PATIENCE", 0.2)
-    monkeypatch.setattr(forked.engine, "run", lambda options: os.read(os.pipe()[0], 1))
+    monkeypatch.setattr(forked.session, "run", lambda options: os.read(os.pipe()[0], 1))
     assert check_apart(folder).end == ENDLESS

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from small_projects import options_of
 
 from dream_scaffold import resources
 from dream_scaffold.check import Result
@@ -19,13 +20,6 @@ MATCHES = [(rule, sample) for rule in RULES for sample in rule.MATCHES]
 
 def named(value: object) -> str:
     return getattr(value, "CODE", "")
-
-
-def options_of(sample: str) -> dict[str, object]:
-    """The options that a sample asks for: `# dream check --world-size 8`."""
-    line = re.search(r"# dream check (.*)", sample)
-    given = re.findall(r"--([\w-]+) (\d+)", line[1]) if line else []
-    return {name.replace("-", "_"): int(value) for name, value in given}
 
 
 @pytest.mark.parametrize(("rule", "sample"), PASSES, ids=named)

@@ -17,7 +17,7 @@ in the class, or give it a name that is further away.
 
 from collections.abc import Iterator
 
-from ..facts import Match, Project, Severity
+from ..facts import Edit, Fix, Match, Project, Severity
 
 CODE = "DT205"
 NAME = "misspelt-hook"
@@ -86,4 +86,5 @@ def check(project: Project) -> Iterator[Match]:
                     method.place,
                     f"Nothing calls {method.owner}.{name}, which looks like {near}.",
                     f"Rename it to {near}.",
+                    fix=Fix(f"Rename it to {near}", (Edit(method.place, near),), safe=False),
                 )

@@ -1,0 +1,130 @@
+"""A missing hook as text: the template's own body, at its place among the others."""
+
+import ast
+import re
+from collections.abc import Iterator
+from textwrap import dedent, indent
+
+from ...resources import templates
+from ..facts import Edit, Fix, Place, Trainer
+from ..hinge import contract
+from ..source import Module
+
+IMPORT = re.compile(r"^from (?P<module>[\w.]+) import (?P<names>[\w, ]+)$", re.M)
+USUAL = {"Any": "typing", "Tensor": "torch", "nn": "torch"}
+"""What bodies name beside the imports of the template."""
+
+
+def missing_hook(module: Module, cls: ast.ClassDef, hook: str, trainer: Trainer) -> Fix | None:
+    """The edits that write a hook into a class; None where the class leaves no room for them."""
+    place = _place(module, cls, hook)
+    if place is None:
+        return None
+    where, before, after = place
+    body = _body(hook, trainer)
+    text = before + indent(body, _indent(module, cls)) + after
+    edits = [Edit(where, text), *_imports(module, body)]
+    return Fix(f"Write {hook}", tuple(edits))
+
+
+def _body(hook: str, trainer: Trainer) -> str:
+    """The hook as the template writes it, or one that says what is owed."""
+    path = templates() / "hooks" / f"{hook}.jinja"
+    models = list(trainer.behaviour.models)
+    one = models[0] if len(models) == 1 else None
+    text = dedent(path.read_text(encoding="utf-8")).rstrip() if path.is_file() else ""
+    fits = one is not None and "{%" not in text and "{{" not in text
+    if ".layers" in text:
+        fits = fits and f"self.{one}.layers" in trainer.behaviour.attributes
+    if text and fits:
+        return text.replace("self.model", f"self.{one}")
+    found = contract.BY_NAME[hook]
+    parameters = ", ".join(("self", *found.parameters))
+    return f'def {hook}({parameters}):\n    raise NotImplementedError("{found.purpose}")'
+
+
+def _place(module: Module, cls: ast.ClassDef, hook: str) -> tuple[Place, str, str] | None:
+    """Where the hook is written, with what stands before and after it."""
+    order = {name: number for number, name in enumerate(contract.BY_NAME)}
+    methods = [n for n in cls.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    earlier = [node for node in methods if order.get(node.name, 99) < order[hook]]
+    later = [node for node in methods if order.get(node.name, -1) > order[hook]]
+    last = cls.body[-1]
+    if last.lineno == cls.lineno:
+        return None  # The class is one line.
+    if earlier or not later:
+        line = (earlier[-1] if earlier else last).end_lineno or last.lineno
+        column = len(module.lines[line - 1]) + 1
+        return Place(module.shown, line, column, line, column), "\n\n", ""
+    first = later[0]
+    line = min([first.lineno, *(node.lineno for node in first.decorator_list)])
+    while line > 1 and module.lines[line - 2].lstrip().startswith("#"):
+        line -= 1  # A comment belongs to what it stands above.
+    return Place(module.shown, line, 1, line, 1), "", "\n\n"
+
+
+def _indent(module: Module, cls: ast.ClassDef) -> str:
+    line = module.lines[cls.body[0].lineno - 1]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _imports(module: Module, body: str) -> Iterator[Edit]:
+    """The imports that a body needs and the module lacks."""
+    names = set(re.findall(r"\b[A-Za-z_]\w*\b", body))
+    known = set(_bound(module.tree))
+    lines = [
+        f"from {owner} import {name}"
+        for name, owner in _offered().items()
+        if name in names and name not in known
+    ]
+    if not lines:
+        return
+    nodes = module.tree.body
+    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    after: dict[int, list[str]] = {}
+    for text in lines if imports else ():
+        package = text.split()[1].partition(".")[0]
+        alike = [node for node in imports if _package(node) == package]
+        node = (alike or imports)[-1]
+        after.setdefault(node.end_lineno or node.lineno, []).append(text)
+    for line, texts in after.items():
+        column = len(module.lines[line - 1]) + 1
+        written = "".join(f"\n{text}" for text in texts)
+        yield Edit(Place(module.shown, line, column, line, column), written)
+    if imports:
+        return
+    text = "\n".join(lines)
+    first = module.tree.body[0]
+    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    line = (first.end_lineno or first.lineno) + 1 if is_docstring else first.lineno
+    yield Edit(Place(module.shown, line, 1, line, 1), f"{text}\n")
+
+
+def _package(node: ast.Import | ast.ImportFrom) -> str:
+    """The first part of what is imported; empty for a relative import."""
+    if isinstance(node, ast.Import):
+        return node.names[0].name.partition(".")[0]
+    return "" if node.level else (node.module or "").partition(".")[0]
+
+
+def _offered() -> dict[str, str]:
+    """Name -> the module that the template imports it from."""
+    offered = dict(USUAL)
+    text = (templates() / "hooks" / "imports.jinja").read_text(encoding="utf-8")
+    text = re.sub(r"\{\{.*?\}\}", "", text)
+    for found in IMPORT.finditer(text):
+        for name in found["names"].split(","):
+            if name.strip():
+                offered[name.strip()] = found["module"]
+    return offered
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """The names that the top level of a module binds."""
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
