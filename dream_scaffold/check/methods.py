@@ -1,11 +1,20 @@
 """What a trainer class offers under each name: hooks, stubs, signatures."""
 
 import ast
+import re
 
 from .facts import Method, Place, Signature
 from .hinge import contract
 from .values.classes import linearize
-from .values.domain import Class, Function, Site, Value, literal
+from .values.domain import (
+    Class,
+    Function,
+    Site,
+    Value,
+)
+from .values.literals import literal
+
+NAME = re.compile(r"\.\s*([^\W\d]\w*)")
 
 
 def read_methods(cls: Class) -> dict[str, Method]:
@@ -32,13 +41,12 @@ def abstract_methods(cls: Class) -> list[str]:
 
 def mentioned_names(cls: Class) -> frozenset[str]:
     """Every attribute name that the source of `cls` and of its bases reads."""
-    nodes = [base.node for base in linearize(cls) if isinstance(base, Class)]
-    return frozenset(
-        inner.attr
-        for node in nodes
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Attribute)
-    )
+    found: set[str] = set()
+    for base in linearize(cls):
+        if isinstance(base, Class):
+            first, last = base.node.lineno, base.node.end_lineno or base.node.lineno
+            found.update(NAME.findall("\n".join(base.site.module.lines[first - 1 : last])))
+    return frozenset(found)
 
 
 def _read(name: str, value: Value, base: Class, cls: Class) -> Method | None:

@@ -4,7 +4,11 @@ from collections.abc import Iterator
 
 from .configurations import Candidate
 from .facts import Setting
-from .values.domain import Record, Value, literal
+from .values.domain import (
+    Record,
+    Value,
+)
+from .values.literals import literal
 
 DEEPEST = 6
 

@@ -231,7 +231,7 @@ class Unsure(Term):
 class Call(Term):
     """A call, and what it returns. A call of the project's own functions is what they return."""
 
-    __slots__ = ("arguments", "function", "is_open", "keywords", "spot")
+    __slots__ = ("arguments", "function", "is_open", "keywords", "last", "name", "spot")
 
     def __init__(
         self,
@@ -248,24 +248,15 @@ class Call(Term):
         self.is_open = is_open
         """Whether there may be arguments that are not shown: `*args`, `**options`."""
 
+        self.name = _name(function)
+        """What is called: `torch.optim.AdamW`, `self.model.forward`, or `.backward`."""
+
+        self.last = self.name.rpartition(".")[2]
+        """The last segment of `name`."""
+
         called = frozenset((f"{self.name}()",))
         receiver = () if isinstance(function, (Path, Foreign, Code)) else (function,)
         super().__init__(_together((*receiver, *arguments, *keywords.values())) | called)
-
-    @property
-    def name(self) -> str:
-        """What is called: `torch.optim.AdamW`, `self.model.forward`, or `.backward`."""
-        function = self.function
-        if isinstance(function, Path):
-            return function.dotted
-        if isinstance(function, (Foreign, Code)):
-            return function.name
-        return f".{function.name}" if isinstance(function, Attribute) else ""
-
-    @property
-    def last(self) -> str:
-        """The last segment of `name`."""
-        return self.name.rpartition(".")[2]
 
     @property
     def place(self) -> Place:
@@ -295,6 +286,14 @@ class Call(Term):
 
     def parts(self) -> tuple[Term, ...]:
         return (self.function, *self.arguments, *self.keywords.values())
+
+
+def _name(function: Term) -> str:
+    if isinstance(function, Path):
+        return function.dotted
+    if isinstance(function, (Foreign, Code)):
+        return function.name
+    return f".{function.name}" if isinstance(function, Attribute) else ""
 
 
 def _together(terms: tuple[Term, ...]) -> frozenset[str]:

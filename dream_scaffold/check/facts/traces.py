@@ -1,6 +1,9 @@
 """What a hook does, in the order in which it does it; helpers of the project followed."""
 
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from .findings import Note, Place
@@ -66,7 +69,8 @@ KNOWN_PACKAGES = frozenset(
 """Packages whose functions do to a trainer no more than what their names say."""
 
 
-class Trace(NamedTuple):
+@dataclass(frozen=True)
+class Trace:
     """What one function does."""
 
     name: str
@@ -86,11 +90,27 @@ class Trace(NamedTuple):
 
     def calls(self, *names: str) -> Iterator[tuple[Act, Call]]:
         """The calls that it makes; with `names`, those of one of these last names."""
-        for act in self.acts:
-            if isinstance(act.term, Call) and act.kind == "call":
-                if names and act.term.last not in names:
-                    continue
-                yield act, act.term
+        if not names:
+            yield from self._calls
+            return
+        found = [item for name in names for item in self._by_name.get(name, ())]
+        # In the order in which they happen, whatever their names.
+        yield from ((act, call) for _, act, call in sorted(found, key=lambda item: item[0]))
+
+    @cached_property
+    def _calls(self) -> tuple[tuple[Act, Call], ...]:
+        return tuple(
+            (act, act.term)
+            for act in self.acts
+            if act.kind == "call" and isinstance(act.term, Call)
+        )
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[tuple[int, Act, Call]]]:
+        found: dict[str, list[tuple[int, Act, Call]]] = {}
+        for index, (act, call) in enumerate(self._calls):
+            found.setdefault(call.last, []).append((index, act, call))
+        return found
 
     def of_kind(self, *kinds: str) -> Iterator[Act]:
         return (act for act in self.acts if act.kind in kinds)
@@ -109,11 +129,9 @@ class Trace(NamedTuple):
             if call.is_open and any(part.is_hidden for part in call.parts()):
                 return call
             function = call.function
-            shown = isinstance(function, Foreign) and (
-                function.name.partition(".")[0] in KNOWN_PACKAGES
-                or function.name.startswith("builtins.")
-            )
-            if (isinstance(function, Path) and function.root == "self") or shown:
+            package = function.name.partition(".")[0] if isinstance(function, Foreign) else ""
+            is_own = isinstance(function, Path) and function.root == "self"
+            if is_own or package in KNOWN_PACKAGES or package in sys.stdlib_module_names:
                 continue
             for given in (*call.arguments, *call.keywords.values()):
                 if any(is_within(given, path) for path in paths):

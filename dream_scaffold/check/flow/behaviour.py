@@ -1,7 +1,8 @@
 """From classes and modules to what they do."""
 
 import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from typing import TypeGuard
 
 from ..facts import Behaviour, Call, Code, Foreign, Kind, Model, Path, Script, Term, Trace, Unsure
@@ -15,6 +16,7 @@ from .objects import origin_of
 from .spots import Written
 from .statements import Statements
 
+WORD = re.compile(r"[^\W\d]\w*")
 FIRST = ("__init__", "__post_init__")
 
 
@@ -178,7 +180,7 @@ def read_kind(cls: Class, traces: dict[str, Trace] | None = None) -> Kind:
     for base in linearize(cls):
         if isinstance(base, Class):
             methods |= set(base.members)
-            mentioned |= set(_mentioned(base.node))
+            mentioned |= _mentioned(base)
             if base is not cls:
                 bases.append(base.name)
         elif isinstance(base, (External, type)):
@@ -196,14 +198,10 @@ def read_kind(cls: Class, traces: dict[str, Trace] | None = None) -> Kind:
     )
 
 
-def _mentioned(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute):
-            yield inner.attr
-        elif isinstance(inner, ast.Name):
-            yield inner.id
-        elif isinstance(inner, ast.arg):
-            yield inner.arg
+def _mentioned(cls: Class) -> set[str]:
+    """The words of a class; those of its texts and comments as well, which does no harm."""
+    first, last = cls.node.lineno, cls.node.end_lineno or cls.node.lineno
+    return set(WORD.findall("\n".join(cls.site.module.lines[first - 1 : last])))
 
 
 def read_script(module: Module, scope: Scope, run: Interpreter) -> Script:

@@ -21,7 +21,7 @@ from ..values.classes import find_member
 from ..values.domain import Class, Function
 from .elements import either
 from .expressions import Expressions
-from .frame import Above, Frame, Local, has_yield
+from .frame import Above, Frame, Local
 from .spots import Written, WrittenCall
 
 DEEPEST = 10
@@ -219,7 +219,7 @@ class Calls(Expressions):
             return self.term(node.body, frame)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self.run_body(node.body, frame)
-            if "yield" in frame.module.text and has_yield(node):
+            if frame.yields:
                 return Display("list", tuple(frame.returns), is_open=True)
         return either(frame.returns) if frame.returns else Constant(None)
 

@@ -30,8 +30,8 @@ from ..values.domain import (
     Partial,
     Record,
     Value,
-    literal,
 )
+from ..values.literals import literal
 from ..values.statements import Interpreter
 from .elements import Elements, either
 from .frame import Frame, Local, Space
@@ -297,6 +297,7 @@ class Expressions(Elements):
         value = self.term(node.value, frame) if node.value is not None else Constant(None)
         self.act("yield", value, node, frame)
         frame.returns.append(value)
+        frame.yields = True
         return Unsure()
 
 

@@ -1,6 +1,5 @@
 """Names and circumstances while a body is followed; terms that no rule sees."""
 
-import ast
 from typing import NamedTuple
 
 from ..facts import Guard, Spot, Term
@@ -24,6 +23,7 @@ class Frame:
         "returns",
         "scope",
         "via",
+        "yields",
     )
 
     def __init__(self, scope: Scope, outer: "Frame | None" = None) -> None:
@@ -41,6 +41,9 @@ class Frame:
         self.via: tuple[Spot, ...] = ()
         self.constructing = False
         self.returns: list[Term] = []
+        self.yields = False
+        """Whether it turned out to be a generator."""
+
         self.is_over = False
         """Whether what follows cannot be reached."""
 
@@ -86,20 +89,3 @@ class Above(Term):
         super().__init__(receiver.origins)
         self.owner = owner
         self.receiver = receiver
-
-
-APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-def has_yield(node: ast.AST) -> bool:
-    """Whether a function is a generator."""
-    pending = list(ast.iter_child_nodes(node))
-    while pending:
-        inner = pending.pop()
-        if isinstance(inner, (ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(
-            inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-        ):
-            pending.extend(ast.iter_child_nodes(inner))
-    return False

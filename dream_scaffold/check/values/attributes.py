@@ -18,8 +18,8 @@ from .domain import (
     Super,
     Unknown,
     Value,
-    literal,
 )
+from .literals import literal
 from .operators import METHODS
 
 

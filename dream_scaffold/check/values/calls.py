@@ -22,9 +22,9 @@ from .domain import (
     Super,
     Unknown,
     Value,
-    literal,
 )
 from .foreign import FOREIGN, HARMLESS, HARMLESS_PACKAGES, PURE
+from .literals import literal
 from .operators import LONGEST, iterate, stays_small, undecided
 from .signals import Exhausted, Generator, Raised, Signal
 

@@ -27,9 +27,9 @@ from .domain import (
     Site,
     Unknown,
     Value,
-    literal,
 )
 from .expressions import Expressions
+from .literals import literal
 from .parameters import judge
 
 

@@ -287,34 +287,3 @@ def shorten(node: ast.AST) -> str:
     except RecursionError:
         return "..."
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-SCALARS = (bool, int, float, str, bytes, complex, type(None))
-LARGEST_LITERAL = 20_000  # Items, those of inner containers included.
-
-
-def literal(value: Value) -> bool:
-    """Whether `value` is a plain Python value of bounded size with nothing undecided in it."""
-    pending, left = [value], LARGEST_LITERAL
-    while pending:
-        item = pending.pop()
-        if not isinstance(item, (list, tuple, set, dict)):
-            if not isinstance(item, SCALARS):
-                return False
-            continue
-        left -= len(item)  # What is held twice counts twice: it is met twice.
-        if left < 0:
-            return False
-        pending += (*item, *item.values()) if isinstance(item, dict) else item
-    return True
-
-
-def truth(value: Value) -> bool | None:
-    """`bool(value)`, or None where it is not decidable."""
-    if isinstance(value, (Function, Bound, Class, Partial, Namespace, Preset, type)):
-        return True
-    if isinstance(value, Record):
-        return True if isinstance(value.cls, type) else None
-    if isinstance(value, (list, tuple, dict, set)):
-        return len(value) > 0
-    return bool(value) if literal(value) else None

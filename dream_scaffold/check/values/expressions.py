@@ -16,9 +16,8 @@ from .domain import (
     Site,
     Unknown,
     Value,
-    literal,
-    truth,
 )
+from .literals import literal, truth
 from .operators import LONGEST, because, compare, iterate, operate, undecided
 from .signals import Exhausted, Generator
 

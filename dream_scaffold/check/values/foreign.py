@@ -15,9 +15,9 @@ from .domain import (
     Site,
     Unknown,
     Value,
-    truth,
 )
 from .expressions import Expressions
+from .literals import truth
 from .operators import LARGEST_NUMBER, iterate
 
 HARMLESS = ("print", "repr", "len", "isinstance", "hasattr", "id", "vars", "type", "any", "all")

@@ -5,7 +5,15 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .domain import UNDECIDABLE, External, Scope, Site, Unknown, Value, literal
+from .domain import (
+    UNDECIDABLE,
+    External,
+    Scope,
+    Site,
+    Unknown,
+    Value,
+)
+from .literals import literal
 
 LARGEST_NUMBER = 1 << 256
 LONGEST = 10_000

@@ -7,7 +7,15 @@ from itertools import product
 
 from ..hinge import configs
 from .classes import parameter_class
-from .domain import External, Flaw, Record, Site, Unknown, Value, literal
+from .domain import (
+    External,
+    Flaw,
+    Record,
+    Site,
+    Unknown,
+    Value,
+)
+from .literals import literal
 
 MOST_ALTERNATIVES = 512
 

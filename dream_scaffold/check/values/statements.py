@@ -12,9 +12,9 @@ from .domain import (
     Scope,
     Unknown,
     Value,
-    truth,
 )
 from .foreign import FOREIGN
+from .literals import truth
 from .operators import iterate, operate, undecided
 from .signals import LeftLoop, NextTurn, Raised, Returned, Signal
 
