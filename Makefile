@@ -34,6 +34,7 @@ golden: $(VENV)/.dev  ## renew the expected output of the template, to be review
 
 docs: $(VENV)/.dev  ## renew the pages that are made from the rules
 	$(BIN)/python tests/check/rule_pages.py
+	$(BIN)/python tests/check/check_page.py
 
 clean:  ## remove the environment, the demos and every build product
 	rm -rf $(VENV) demo build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -59,6 +59,7 @@ def dry_run(context: typer.Context) -> None:
 app.command("update")(update_command)
 app.command()(command.check)
 app.command()(command.explain)
+app.command()(command.lsp)
 app.command("doctor")(doctor_command)
 
 

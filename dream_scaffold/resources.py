@@ -3,26 +3,38 @@
 No other file knows.
 """
 
+import os
 import sys
 from importlib.util import module_from_spec
-from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-PACKAGE = Path(__file__).parent
-DATA = PACKAGE / "_data"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.path.join(PACKAGE, "_data")
 """Only a wheel has it."""
 
 
-def templates() -> Path:
+def templates() -> "Path":
     """The folder of the copier template."""
-    return DATA / "templates" if DATA.is_dir() else PACKAGE.parent / "templates"
+    from pathlib import Path  # `dream check` is done before it would be loaded.
+
+    return Path(DATA if os.path.isdir(DATA) else os.path.dirname(PACKAGE)) / "templates"
 
 
-def runtime() -> Path:
+def runtime() -> "Path":
     """The folder of the runtime that every project gets a copy of."""
-    if DATA.is_dir():
-        return DATA / "runtime" / "dream_trainer"
-    return PACKAGE.parent / "runtime" / "dream_trainer"
+    from pathlib import Path
+
+    return Path(runtime_folder())
+
+
+def runtime_folder() -> str:
+    """The same, as text."""
+    root = DATA if os.path.isdir(DATA) else os.path.dirname(PACKAGE)
+    return os.path.join(root, "runtime", "dream_trainer")
 
 
 def load_runtime(module: str) -> ModuleType:
@@ -35,7 +47,7 @@ def load_runtime(module: str) -> ModuleType:
 
     private = "_dream_runtime"
     if private not in sys.modules:
-        folder = str(runtime())
+        folder = runtime_folder()
         spec = ModuleSpec(private, None, is_package=True)
         spec.submodule_search_locations = [folder]
         sys.modules[private] = module_from_spec(spec)

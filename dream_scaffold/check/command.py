@@ -1,4 +1,4 @@
-"""The `check` and `explain` commands: they parse, the engine does the rest."""
+"""The `check`, `explain` and `lsp` commands: they parse, the engine does the rest."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -113,6 +113,32 @@ def explain(
     from .session import explain as manual
 
     print(manual(code, json))
+
+
+def lsp(
+    tcp: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen there, for debugging.")
+    ] = None,
+) -> None:
+    """Serve an editor: findings and fixes as you type. Speaks LSP over standard input and output.
+
+    Raises `DreamError` where pygls is not installed or HOST:PORT is none.
+    """
+    from importlib.util import find_spec
+
+    from ..errors import DreamError
+
+    if find_spec("pygls") is None:
+        raise DreamError(
+            "The language server needs pygls, which is not installed.",
+            "pip install 'dream-scaffold[lsp]'",
+        )
+    host, _, port = (tcp or "").rpartition(":")
+    if tcp is not None and not (host and port.isdecimal() and int(port) < 65_536):
+        raise DreamError(f"--tcp {tcp} is no address.", "Give HOST:PORT, e.g. localhost:2087.")
+    from .server.serve import serve
+
+    raise typer.Exit(serve((host, int(port)) if tcp is not None else None))
 
 
 def _codes(given: list[str] | None) -> tuple[str, ...] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .facts import Place
+from .texts import decode_declared, open_conflict, with_newlines
 
 LARGEST_FILE = 2_000_000
 """Bytes. What is larger is data, not source."""
@@ -102,15 +103,15 @@ class Sources:
     def read(self, path: str) -> str:
         """The text of a file. Raises `ValueError` or `OSError` where it is no source."""
         if path in self.overlay:
-            return _with_newlines(self.overlay[path].removeprefix("\ufeff"))
+            return with_newlines(self.overlay[path].removeprefix("\ufeff"))
         raw = read_bytes(path)
         if b"\0" in raw:
             raise ValueError("is not text")
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text = _decode_declared(raw)
-        return _with_newlines(text)
+            text = decode_declared(raw)
+        return with_newlines(text)
 
     def resolve(self, dotted: str, importer: Module, level: int = 0) -> "Module | str":
         """What `import dotted` in `importer` means: a file of the project, or a foreign name.
@@ -200,6 +201,8 @@ class Sources:
         except SyntaxError as error:
             line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
             message = (error.msg or "invalid syntax").capitalize()
+            if (at := open_conflict(text)) is not None:
+                line, column, message = at, 1, "A conflict of an update or a merge is still open"
             self.broken[path] = Broken(f"{message}.", Place(shown, line, column, line, column + 1))
             return None
         except (ValueError, RecursionError, MemoryError):
@@ -300,19 +303,3 @@ def _roots(folder: str) -> Iterator[str]:
 def _module_name(path: str) -> str:
     folder, file = os.path.split(path)
     return os.path.basename(folder) if file == "__init__.py" else file.removesuffix(".py")
-
-
-def _with_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _decode_declared(raw: bytes) -> str:
-    """Decode source that declares an encoding other than UTF-8 in its first two lines."""
-    from io import BytesIO
-    from tokenize import detect_encoding
-
-    try:
-        encoding, _ = detect_encoding(BytesIO(raw).readline)
-        return raw.decode(encoding)
-    except (SyntaxError, ValueError, LookupError):
-        raise ValueError("is not UTF-8") from None

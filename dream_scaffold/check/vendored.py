@@ -4,14 +4,14 @@ import ast
 import os
 from collections.abc import Iterator
 
-from ..resources import runtime
+from ..resources import runtime_folder
 from .facts import Fault, Match, Place
 from .source import Sources
 
 
 def outdated_runtimes(sources: Sources) -> Iterator[Fault]:
     """A fault for every vendored runtime of another version than the shipped one."""
-    shipped = _version(os.path.join(runtime(), "__init__.py"))
+    shipped = _version(os.path.join(runtime_folder(), "__init__.py"))
     for folder in sorted(sources.runtimes):
         path = os.path.join(folder, "__init__.py")
         found = _version(path)

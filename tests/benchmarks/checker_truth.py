@@ -2,7 +2,7 @@
 
     python tests/benchmarks/checker_truth.py                    2,000 cases
     python tests/benchmarks/checker_truth.py --seed 1234        one case, told in full
-    python tests/benchmarks/checker_truth.py --only DT208       those that either side says it of
+    python tests/benchmarks/checker_truth.py --only DT208 DT209 those that either side says it of
 
 The truth is the runtime's own set-up as one rank of many on a pretended process group, and
 what each hook then left on the modules. Every disagreement is kept as a folder.
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "runtime"), str(ROOT / "tests" / "check")]
 
 from truth_configs import make_case  # noqa: E402
-from truth_runtime import Verdict, try_case  # noqa: E402
+from truth_verdicts import Verdict, try_case  # noqa: E402
 
 
 def verdict_of(seed: int) -> Verdict:
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir(), "checker-truth"))
     options = parser.parse_args()
     if options.seed is not None:
@@ -69,22 +69,24 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for number, verdict in enumerate(pool.imap_unordered(verdict_of, seeds, 8), 1):
             said = {code for fault in verdict.truth.faults for code in fault.codes}
-            if options.only and options.only not in said | verdict.found["error"]:
+            if options.only and not said.union(verdict.found.get("error", ())) & {*options.only}:
                 continue
             counts[verdict.outcome] += 1
-            counts["undecidable"] += verdict.case.undecidable
-            codes.update(verdict.found["error"])
+            counts["undecidable"] += bool(verdict.unknown)
+            counts["latent"] += verdict.latent
+            codes.update(verdict.found.get("error", ()))
             if verdict.faults:
                 wrong.append(verdict)
                 keep(verdict, options.out)
                 print(told(verdict), flush=True)
             if number % 100 == 0:
                 print(f"{number} cases, {len(wrong)} disagreements", flush=True)
-    undecidable = counts.pop("undecidable")
+    undecidable, latent = counts.pop("undecidable"), counts.pop("latent")
     figures = {
         "cases": sum(counts.values()),
         "outcomes": dict(counts.most_common()),
         "undecidable": undecidable,
+        "not called here": latent,
         "agreements": sum(counts.values()) - len(wrong),
         "disagreements": sorted(verdict.case.seed for verdict in wrong),
         "errors by code": dict(sorted(codes.items())),

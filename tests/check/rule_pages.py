@@ -37,8 +37,8 @@ def rules_page() -> str:
     parts = [
         "# Rules",
         f"The {number} rules of [`dream check`](check.md). `dream explain DT201` prints the same "
-        "in a terminal.\nAn error is reported only where it is certain; what is only possible is an "
-        "info, whatever the\nseverity of the rule.",
+        "in a terminal.\nAn error is reported only where it is certain; what is only possible is "
+        "an info, whatever the\nseverity of the rule.",
         "This page is made from the rules themselves: `make docs` renews it.",
     ]
     parts += [_table(code, title, members) for code, title, members in found]
@@ -159,10 +159,10 @@ def _fixes_in(sample: str, code: str) -> Iterator[Fix]:
             path = Path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text((PRELUDE if name == "train.py" else "") + text, encoding="utf-8")
-        result = check(Options(paths=("train.py",), select=(code,), **options_of(sample)))
+        result = check(Options(paths=("train.py",), **options_of(sample)))
         found = with_fixes(result.findings, result.project.trainers, result.sources)
     for each in found:
-        if each.fix is not None:
+        if each.code == code and each.fix is not None:
             yield each.fix
 
 

@@ -251,3 +251,10 @@ def test_no_heavy_imports(project: Check, tmp_path: Path) -> None:
         env={"PYTHONPATH": str(root)},
     )
     assert done.stdout.split("\n")[-2] == "1 []", done.stderr
+
+
+def test_an_open_conflict_is_called_one(project: Check) -> None:
+    text = "<<<<<<< yours\nx = 1\n=======\nx = 2\n>>>>>>> template\n"
+    (found,) = project(f"y = 0\n{text}", prelude=False).findings
+    assert found.code == "DT000" and found.place.line == 2
+    assert found.message == "A conflict of an update or a merge is still open."

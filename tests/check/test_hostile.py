@@ -301,7 +301,7 @@ def test_links_in_circles(project: Check, tmp_path: Path) -> None:
 def test_import_cycles(project: Check) -> None:
     result = project(
         "from a import make\n\ndef main(config):\n    Complete(config).fit()\n\n"
-        "cli(main, make())\n"
+        'if __name__ == "__main__":\n    cli(main, make())\n'
         "--- a.py\nimport b\nfrom dream_trainer import DreamTrainerConfig\n\n"
         "def make():\n    return DreamTrainerConfig(seed=b.seed)\n"
         "--- b.py\nfrom a import make\nimport train\n\nseed = 1\n"

@@ -248,7 +248,7 @@ def test_what_is_only_told_does_not_branch(project: Check) -> None:
         "import os\nimport wandb\n\ndef main(config):\n"
         f"{guards}    Complete(config).fit()\n\n"
         "def c():\n    return DreamTrainerConfig(device_parameters=DeviceParameters())\n\n"
-        "cli(main, c())\n"
+        'if __name__ == "__main__":\n    cli(main, c())\n'
     )
     assert codes(project(text), "error") == ["DT201"]
 
@@ -261,7 +261,7 @@ def test_too_many_branches_make_nothing_certain(project: Check) -> None:
         "import os\n\ndef main(config):\n"
         f"{guards}    Complete(config).fit()\n\n"
         "def c():\n    return DreamTrainerConfig(device_parameters=DeviceParameters())\n\n"
-        "cli(main, c())\n"
+        'if __name__ == "__main__":\n    cli(main, c())\n'
     )
     assert codes(project(text), "error") == []
 

@@ -34,7 +34,7 @@ def sections() -> dict[str, tuple[str, str]]:
                 samples.append(token.content)
             elif token.type == "inline":
                 children = token.children or []
-                prose += [child.content or " " for child in children]
+                prose += [" " if c.type == "softbreak" else c.content for c in children]
                 prose.append(" ")
         found[heading] = "".join(prose), "".join(samples)
     return found

@@ -391,7 +391,7 @@ def test_main_may_change_what_it_was_given(project: Check) -> None:
         "class T(Complete):\n    pass\n\ndef c():\n"
         "    return DreamTrainerConfig(device_parameters=DeviceParameters())\n\n"
         "def main(config):\n    config.device_parameters.compile_model = False\n"
-        "    T(config).fit()\n\ncli(main, c)\n"
+        '    T(config).fit()\n\nif __name__ == "__main__":\n    cli(main, c)\n'
     )
     assert hooks(result, "c") == {}
     assert result.findings == ()

@@ -28,11 +28,11 @@ WIDTH = 110880
 class Tower(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(8))
 
 
 class Network(nn.Module):
-    def __init__(self, depth=3):
+    def __init__(self, depth=8):
         super().__init__()
         self.embed = nn.Linear(WIDTH, WIDTH)
         self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(depth)])
@@ -61,7 +61,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "configure_optimizers": ("return {{{optimizers}}}",),
     "configure_dataloaders": (
         "return [torch.ones(2, 8)], None",
-        "train = [torch.ones(2, 8)]\nreturn train, None",
+        "train = [torch.ones(2, 8)]\nreturn train, [torch.ones(2, 8)]",
     ),
     "training_step": ('return {{"rows": batch_idx}}', 'values = {{"rows": 1.0}}\nreturn values'),
     "apply_pipeline_parallel": (
@@ -155,7 +155,6 @@ IDLE: dict[str, tuple[str, ...]] = {
         EACH + "replicate(model, device_mesh=dp_replicate_mesh)\n{compile}",
     ),
     "configure_optimizers": ("torch.optim.SGD(self.model.parameters(), lr=0.1)",),
-    "configure_models": ("model = Network()",),
 }
 """Bodies that do something, but not what the hook is for; a few of them work after all."""
 
@@ -180,15 +179,19 @@ class Case:
     undecidable: bool = False
     """Whether a value comes from where source cannot tell."""
 
+    opaque: set[str] = field(default_factory=set)
+    """Hooks behind a decorator or a condition: nothing is certain of what their bodies do."""
+
 
 class TrainerText:
     """Draws a trainer: its hooks, their bodies, and where they stand."""
 
     def __init__(self, draw: random.Random, breaks: list[str]) -> None:
         self.draw, self.breaks = draw, breaks
+        self.opaque: set[str] = set()
         self.models = {"model": draw.choice(("Network()", "Network()", "Tower()"))}
         if draw.random() < 0.25:
-            self.models["critic"] = draw.choice(("Tower()", "nn.Linear(8, 8)"))
+            self.models["critic"] = draw.choice(("Tower()", "Network(9)"))
         self.sound = draw.random() < 0.35
 
     def body(self, text: str) -> str:
@@ -224,7 +227,10 @@ class TrainerText:
         if kind == "stub":
             return arguments, draw.choice(STUBS)
         if kind == "idle":
-            return arguments, self.body(draw.choice(IDLE[name]))
+            text = draw.choice(IDLE[name])
+            if text.startswith("if "):
+                self.opaque.add(name)
+            return arguments, self.body(text)
         if kind == "misfit":
             other = draw.choice([text for text in MISFITS if text != arguments])
             return other, f"{unpacked(arguments, '()')}{right}"
@@ -252,7 +258,8 @@ class TrainerText:
         if style < 0.15 and plain:
             call = f"return self._{name}({arguments})"
             return method(name, arguments, call) + "\n" + method(f"_{name}", arguments, body)
-        if style < 0.25 and plain:
+        if style < 0.2 and plain:
+            self.opaque.add(name)
             return f"    @told\n{method(name, arguments, body)}"
         return method(name, arguments, body)
 

@@ -1,6 +1,7 @@
 """Random configurations, in the many ways in which one can be written."""
 
 import random
+from math import prod
 
 from truth_cases import NETWORKS, WORLDS, Case, TrainerText
 
@@ -28,20 +29,21 @@ PRESETS = {
 
 OPTIONS = {
     "checkpoint_activations": (True, True, False),
-    "param_dtype": ("float32", "bfloat16", "bfloat16", "float17"),
+    "param_dtype": (*("float32", "bfloat16") * 4, "float17"),
     "reduce_dtype": ("float32", "bfloat16"),
     "async_tensor_parallel": (None, False, True, True),
     "cpu_offload": (True, False),
     "force_ddp": (True, False, False),
     "force_fsdp": (True, False, False),
     "loss_parallel": (True, False),
-    "activation_memory_budget": (0.5, 1, 2.0),
-    "pipeline_schedule": ("1F1B", "GPipe", "Zigzag"),
-    "pipeline_microbatches": (None, 4, 0),
+    "activation_memory_budget": (0.5, 0.5, 0.2, 1, 1, 2.0),
+    "pipeline_schedule": ("1F1B", "GPipe", "1F1B", "GPipe", "1F1B", "Zigzag"),
+    "pipeline_microbatches": (None, 4, 4, 8, 8, 0),
 }
 
 CHECKPOINTS = (
     "CheckpointParameters(checkpoint_every_n_steps=5)",
+    "CheckpointParameters(checkpoint_every_n_steps=50)",
     "CheckpointParameters(checkpoint_every_n_steps=0)",
     "CheckpointParameters(checkpoint_every_n_steps=5, keep_top_k=-1)",
     "CheckpointParameters(keep_top_k=2)",
@@ -54,6 +56,7 @@ class ConfigText:
     def __init__(self, draw: random.Random, breaks: list[str]) -> None:
         self.draw, self.breaks = draw, breaks
         self.undecidable = False
+        self.ranks = 1
 
     def fields(self, preset: str) -> dict[str, str]:
         """Keyword -> its value as source."""
@@ -63,6 +66,8 @@ class ConfigText:
             if draw.random() < likely or (preset.endswith("HSDP") and axis == "dp_shard"):
                 wrong = draw.random() < 0.04
                 chosen[axis] = repr(draw.choice(WRONG_DEGREES if wrong else DEGREES))
+        degrees = [int(text) for text in chosen.values() if text.isdigit()]
+        self.ranks = max(prod(degrees), 1)
         if draw.random() < 0.65:
             chosen["compile_model"] = repr(draw.random() < 0.3)
         for name, values in OPTIONS.items():
@@ -75,9 +80,9 @@ class ConfigText:
         elif chance < 0.05 and "dp_shard" in chosen:
             self.breaks.append("config: dp_shard left out")
             del chosen["dp_shard"]
-        elif chance < 0.09 and chosen:
+        elif chance < 0.09 and set(chosen.values()) - {"None"}:
             self.undecidable = True
-            name = draw.choice(sorted(chosen))
+            name = draw.choice(sorted(name for name in chosen if chosen[name] != "None"))
             chosen[name] = f"type({chosen[name]})(os.environ.get('NONE', {chosen[name]}))"
         return chosen
 
@@ -113,8 +118,8 @@ class ConfigText:
         if draw.random() < 0.1:
             given.append(f"checkpoint_parameters={draw.choice(CHECKPOINTS)}")
         if draw.random() < 0.3:
-            epochs = draw.choice(("1", "3", "3", "0"))
-            given.append(f"training_parameters=TrainingParameters(epochs={epochs})")
+            epochs = draw.choice(("1", "3", "3", "2", "1", "0.5", "0.5", "0"))
+            given.append(f"training_parameters=TrainingParameters(n_epochs={epochs})")
         name, declared = "DreamTrainerConfig", ""
         if draw.random() < 0.5:
             name = "Config"
@@ -173,20 +178,30 @@ if __name__ == "__main__":
 """
 
 
+def fitting(config: str, ranks: int) -> list[int]:
+    """Sizes that the degrees of a configuration may fill."""
+    takes_rest = '"auto"' in config.replace("'", '"') or "FSDP" in config or "DDP(" in config
+    found = [size for size in WORLDS if size % ranks == 0 and (takes_rest or size == ranks)]
+    return found or [*WORLDS]
+
+
 def make_case(seed: int) -> Case:
     """The case of that seed: always the same."""
     draw = random.Random(seed)
     breaks: list[str] = []
     config = ConfigText(draw, breaks)
+    trainer = TrainerText(draw, breaks)
     files = {
         "networks.py": NETWORKS,
-        "config.py": config.text(),
-        "trainers.py": TrainerText(draw, breaks).text(),
+        "config.py": (written := config.text()),
+        "trainers.py": trainer.text(),
         "train.py": draw.choice((TRAIN, TRAIN, TRAIN_ALONG)),
     }
     world_size = draw.choice(WORLDS)
+    if draw.random() < 0.8:
+        world_size = draw.choice(fitting(written, config.ranks))
     nproc = None
     if draw.random() < 0.3:
         nproc = draw.choice([n for n in range(1, world_size + 1) if world_size % n == 0])
     rank = draw.choice((0, world_size - 1))
-    return Case(seed, files, world_size, nproc, rank, breaks, config.undecidable)
+    return Case(seed, files, world_size, nproc, rank, breaks, config.undecidable, trainer.opaque)

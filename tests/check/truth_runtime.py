@@ -1,14 +1,13 @@
-"""What the runtime makes of a project on a pretended process group, and what a check says."""
+"""What the runtime makes of a project on a pretended process group."""
 
 import importlib
-import io
-import os
+import inspect
 import re
 import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,18 +18,15 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from truth_cases import Case
 
-from dream_scaffold.check import Options, check
 from dream_trainer.checks.explain import explained
 from dream_trainer.configs import ConfigError, HookError, RunError
 from dream_trainer.contract import BY_NAME, callers
-from dream_trainer.simulate import dry_run
+from dream_trainer.simulate import reach_fit
 from dream_trainer.simulate.pretence import pretended_world
 from dream_trainer.simulate.rehearsal import Rehearsal
 from dream_trainer.simulate.report import Report
 
-reach_fit = sys.modules[dry_run.__module__].reach_fit
 MODULES = ("train", "config", "trainers", "networks")
-FAMILIES = ("DT1", "DT2")
 
 KINDS = {
     "apply_tensor_parallel": "split",
@@ -41,6 +37,9 @@ KINDS = {
 }
 """Hook -> the mark that its work leaves on a module."""
 
+STEPS = ("context_parallel_buffers", "training_step", "validation_step", "count_items")
+"""Hooks that a set-up does not call."""
+
 UNFIT = re.compile(
     r"(takes .*positional argument|missing \d+ required|unexpected keyword|multiple values)"
 )
@@ -50,10 +49,11 @@ REFUSALS = (
     ("apply_fully_shard put", {"DT209"}),
     ("apply_replicate left", {"DT207", "DT210"}),
     ("is sharded before apply_fully_shard", {"DT214"}),
-    ("shards a module inside one", {"DT208"}),
+    ("shards a module inside one", {"DT208", "DT209"}),
     ("fully_shard got no mesh", {"DT209"}),
     ("No module matches", {"DT211"}),
     ("cannot divide", {"DT213"}),
+    ("configure_optimizers returned", {"DT202", "DT603"}),
 )
 """How a refusal at start-up that carries no code begins -> the rules that stand for it."""
 
@@ -64,6 +64,7 @@ class Fault(NamedTuple):
     codes: frozenset[str]
     text: str
     stops: bool
+    hook: str = ""
 
 
 @dataclass
@@ -74,12 +75,18 @@ class Truth:
     unexplained: str = ""
     """An error for which no rule stands."""
 
+    misfits: list[str] = field(default_factory=list)
+    """Hooks that could not be called, and were not."""
+
     @property
     def stopped(self) -> bool:
         return any(fault.stops for fault in self.faults) or bool(self.unexplained)
 
+    hook: str = ""
+    """The last that was called."""
+
     def add(self, text: str, *codes: str, stops: bool = False) -> None:
-        self.faults.append(Fault(frozenset(codes), text, stops))
+        self.faults.append(Fault(frozenset(codes), text, stops, self.hook))
 
 
 class TimeUp(BaseException):
@@ -124,20 +131,51 @@ def _is_split(parameter: object) -> bool:
     return names == ("tp",)
 
 
+@contextmanager
+def compiling() -> Iterator[list[object]]:
+    """The modules whose `compile` is called inside, those that were compiled before included."""
+    called: list[object] = []
+    compile_module = torch.nn.Module.compile
+
+    def record(module: torch.nn.Module, *args: Any, **options: Any) -> None:
+        called.append(module)
+        compile_module(module, *args, **options)
+
+    torch.nn.Module.compile = record  # type: ignore[method-assign]
+    try:
+        yield called
+    finally:
+        torch.nn.Module.compile = compile_module  # type: ignore[method-assign]
+
+
 def watch(trainer: Any, truth: Truth) -> None:
     """Note what each parallelism hook that runs leaves on the models."""
-    for name, kind in KINDS.items():
-        if hasattr(type(trainer), name):
-            setattr(trainer, name, _watched(trainer, name, kind, truth))
+    for name in BY_NAME:
+        if name in KINDS and hasattr(type(trainer), name):
+            setattr(trainer, name, _watched(trainer, name, KINDS[name], truth))
+        elif name not in STEPS and hasattr(type(trainer), name):
+            setattr(trainer, name, _noted(trainer, name, truth))
+
+
+def _noted(trainer: Any, name: str, truth: Truth) -> Any:
+    hook = getattr(trainer, name)
+
+    def run(*args: Any) -> Any:
+        truth.hook = name
+        return hook(*args)
+
+    return run
 
 
 def _watched(trainer: Any, name: str, kind: str, truth: Truth) -> Any:
     hook = getattr(trainer, name)
 
     def run(*args: Any) -> Any:
+        truth.hook = name
         before = marks(trainer)
-        done = hook(*args)
-        new = {kind for kind, _ in marks(trainer) - before}
+        with compiling() as compiled:
+            done = hook(*args)
+        new = {kind for kind, _ in marks(trainer) - before} | ({"compiled"} if compiled else set())
         accepted = {kind, "sharded"} if name == "apply_replicate" else {kind}
         if not new & accepted:
             truth.add(f"{name} left no module {kind}", "DT202", "DT207")
@@ -173,14 +211,15 @@ def explain(error: BaseException, models: dict[str, Any], truth: Truth) -> None:
         text = str(told)
     for start, codes in REFUSALS:
         if start in text:
-            if not any("DT207" in fault.codes for fault in truth.faults):
-                truth.add(text, *codes, stops=True)
+            seen = [fault for fault in truth.faults if "DT207" in fault.codes]
+            truth.add(text, *codes, *(code for fault in seen for code in fault.codes), stops=True)
             return
     if isinstance(error, NotImplementedError):
         truth.add(f"a stub was called: {text}", "DT202", stops=True)
     elif isinstance(error, TypeError) and UNFIT.search(text):
-        codes = ("DT107", "DT112") if "keyword" in text else ("DT204",)
-        truth.add(text, *codes, stops=True)
+        code = "DT107" if "unexpected" in text else "DT112"
+        code = "DT204" if truth.hook else code
+        truth.add(text, code, stops=True)
     elif not truth.stopped:
         truth.unexplained = f"{type(error).__name__}: {text}"
 
@@ -191,22 +230,26 @@ def probe_steps(trainer: Any, truth: Truth) -> None:
     steps: dict[str, tuple[Any, ...]] = {"training_step": (None, 0)}
     if callers(BY_NAME["context_parallel_buffers"], parameters, axes.sizes):
         steps["context_parallel_buffers"] = (None,)
-    if type(trainer).validation_step is not _validation_step():
+    if trainer.val_loader is not None and "validation_step" in type(trainer).defined_hooks():
         steps["validation_step"] = (None, 0)
     for name, arguments in steps.items():
+        truth.hook = name
         try:
             value = getattr(trainer, name)(*arguments)
         except Exception as error:
             explain(error, {}, truth)
             continue
         if value is None and name != "validation_step":
-            truth.add(f"{name} returned nothing", "DT202")
+            truth.add(f"{name} returned nothing", "DT202", "DT505")
 
 
-def _validation_step() -> Any:
-    from dream_trainer import DreamTrainer
-
-    return DreamTrainer.validation_step
+def misfits(cls: Any) -> Iterator[str]:
+    """The hooks that cannot take the arguments of their contract."""
+    for name in cls.defined_hooks():
+        try:
+            inspect.signature(getattr(cls, name)).bind(None, *BY_NAME[name].parameters)
+        except TypeError:
+            yield name
 
 
 def runtime_says(folder: Path, case: Case) -> Truth:
@@ -217,8 +260,10 @@ def runtime_says(folder: Path, case: Case) -> Truth:
     local = case.nproc or case.world_size
     report = Report(case.rank, case.world_size, local)
     try:
-        with warnings.catch_warnings(), at_most(20), pretended_world(
-            case.rank, case.world_size, local
+        with (
+            warnings.catch_warnings(),
+            at_most(20),
+            pretended_world(case.rank, case.world_size, local),
         ):
             warnings.simplefilter("ignore")
             module = importlib.import_module("train")
@@ -234,6 +279,7 @@ def runtime_says(folder: Path, case: Case) -> Truth:
             if report.errors:
                 truth.unexplained = str(report.errors[0])
             probe_steps(trainer, truth)
+            truth.misfits = list(misfits(module.MyTrainer))
     except TimeUp:
         truth.unexplained = "time is up"
     except Exception as error:
@@ -244,69 +290,3 @@ def runtime_says(folder: Path, case: Case) -> Truth:
             sys.modules.pop(name, None)
         torch._dynamo.reset()
     return truth
-
-
-def checker_says(case: Case) -> dict[str, set[str]]:
-    """Severity -> codes of the families that are compared, of the project in this folder."""
-    nodes = case.world_size // case.nproc if case.nproc else None
-    options = Options(
-        paths=("train.py",),
-        world_size=None if case.nproc else case.world_size,
-        nproc_per_node=case.nproc,
-        nnodes=nodes,
-    )
-    found: dict[str, set[str]] = {"error": set(), "warning": set(), "info": set()}
-    for finding in check(options).findings:
-        if finding.code.startswith(FAMILIES):
-            found[finding.severity].add(finding.code)
-    return found
-
-
-@dataclass
-class Verdict:
-    """Whether both say the same of a case."""
-
-    case: Case
-    truth: Truth
-    found: dict[str, set[str]]
-    faults: list[str] = field(default_factory=list)
-
-    @property
-    def outcome(self) -> str:
-        if self.truth.unexplained:
-            return "unexplained"
-        if not self.truth.faults:
-            return "sets up"
-        return "refused" if self.truth.stopped else "runs, to no effect"
-
-
-def judge(case: Case, truth: Truth, found: dict[str, set[str]]) -> Verdict:
-    """Hold what a check found against what happened."""
-    verdict = Verdict(case, truth, found)
-    errors = found["error"]
-    for fault in truth.faults:
-        enough = errors | (found["warning"] if fault.codes == {"DT211"} else set())
-        if not fault.codes & enough and not case.undecidable:
-            verdict.faults.append(f"missed {'/'.join(sorted(fault.codes))}: {fault.text}")
-    if truth.unexplained and not errors:
-        verdict.faults.append(f"missed: {truth.unexplained}")
-    if not truth.stopped:
-        known = set().union(*(fault.codes for fault in truth.faults))
-        verdict.faults += [f"false alarm {code}" for code in sorted(errors - known)]
-    return verdict
-
-
-def try_case(case: Case, folder: Path) -> Verdict:
-    """Write the project into `folder`, set it up and check it there."""
-    for name, text in case.files.items():
-        (folder / name).write_text(text)
-    before = Path.cwd()
-    os.chdir(folder)
-    sys.dont_write_bytecode, written = True, sys.dont_write_bytecode
-    try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            truth = runtime_says(folder, case)
-        return judge(case, truth, checker_says(case))
-    finally:
-        sys.dont_write_bytecode = written
-        os.chdir(before)

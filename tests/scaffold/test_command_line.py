@@ -45,6 +45,7 @@ def test_help_names_every_command() -> None:
         "update",
         "check",
         "explain",
+        "lsp",
         "doctor",
     ]
 

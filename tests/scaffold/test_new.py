@@ -201,7 +201,7 @@ REFUSALS = {
     ),
     "new my-lm --parallel ddp --recipe llm": (
         "--recipe llm is unknown.",
-        "Did you mean lm? Known are lm, blank.",
+        "Did you mean lm? Known are lm, vision, gan, finetune, blank.",
     ),
     "new json --parallel ddp": (
         "'json' cannot name a project: it is the name of a module of Python's standard library.",

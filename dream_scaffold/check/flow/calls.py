@@ -216,7 +216,9 @@ class Calls(Expressions):
     def walk_function(self, node: ast.AST, frame: Frame) -> Term:
         self.followed.add(node)
         if isinstance(node, ast.Lambda):
-            return self.term(node.body, frame)
+            value = self.term(node.body, frame)
+            self.act("return", value, node.body, frame)
+            return value
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self.run_body(node.body, frame)
             if frame.yields:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ..engine import Result
 
 MOST_NOTES = 3
+LONGEST = 400
+"""Characters of a source line that are shown."""
 
 COLORS = {"error": "1;31", "warning": "1;33", "info": "1;36", "frame": "1;34", "bold": "1"}
 
@@ -69,8 +71,15 @@ def _frame(
     if place.line > len(source):
         return lines
     text = source[place.line - 1].rstrip()
-    end = place.end_column if place.end_line == place.line else len(text) + 1
-    before = text[: place.column - 1].expandtabs(4)
+    column, end = place.column, place.end_column
+    if place.end_line != place.line:
+        end = len(text) + 1
+    if len(text) > LONGEST:
+        # Of a line that nobody wrote by hand, the part that is meant.
+        first = max(column - LONGEST // 2, 1)
+        text = text[first - 1 : first - 1 + LONGEST]
+        column, end = column - first + 1, min(end - first + 1, len(text) + 1)
+    before = text[: column - 1].expandtabs(4)
     length = max(len(text[: end - 1].expandtabs(4)) - len(before), 1)
     under = paint(f"{mark * length} {label}".rstrip(), color)
     number = paint(f"{place.line:>{width}}", "frame")

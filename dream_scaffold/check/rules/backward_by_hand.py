@@ -28,6 +28,14 @@ SEVERITY: Severity = "error"
 
 PASSES = (
     """
+    import torch
+
+    class MyTrainer(Complete):
+        def training_step(self, batch, batch_idx):
+            gradient, = torch.autograd.grad(self.model(batch).sum(), batch["x"])
+            return {"size": gradient.norm()}
+    """,
+    """
     class MyTrainer(Complete):
         def training_step(self, batch, batch_idx):
             loss = self.model(batch)

@@ -13,8 +13,8 @@ Good:
     if __name__ == "__main__":
         cli(main, make_config)
 
-How to fix: put the call under `if __name__ == "__main__":`. `--fix` does it where it stands alone.
-See docs/training-cli.md.
+How to fix: put the call under `if __name__ == "__main__":`. `--unsafe-fixes` do it where
+it stands alone. See docs/training-cli.md.
 """
 
 from collections.abc import Iterator

@@ -73,6 +73,19 @@ PASSES = (
 MATCHES = (
     _HEAD
     + """
+            return self.learn(F.nll_loss(logits, labels, ignore_index=0, reduction="mean"))
+
+        def learn(self, loss):
+            self.backward(loss)
+            return {"loss": loss}
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.SINGLE_DEVICE(compile_model=False),
+        training_parameters=TrainingParameters(gradient_accumulation_steps=4),
+    )
+    """,
+    _HEAD
+    + """
             loss = F.cross_entropy(logits, labels, ignore_index=-100)
             self.backward(loss)
             return {"loss": loss}

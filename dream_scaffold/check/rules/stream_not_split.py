@@ -85,6 +85,16 @@ MATCHES = (
                 yield line
     """
     + _DDP,
+    _HEAD.replace("Lines(IterableDataset)", "Reader(IterableDataset)")
+    + """
+        def __iter__(self):
+            return iter(range(10))
+
+    class Lines(Reader):
+        def __init__(self, *_):
+            pass
+    """
+    + _DDP,
 )
 
 SPLITTERS = frozenset(

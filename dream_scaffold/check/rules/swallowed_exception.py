@@ -32,6 +32,7 @@ from ..facts import (
     Severity,
     Trace,
     is_of_model,
+    is_parallel,
 )
 
 CODE = "DT511"
@@ -39,6 +40,19 @@ NAME = "swallowed-exception"
 SEVERITY: Severity = "error"
 
 PASSES = (
+    """
+    class MyTrainer(Complete):
+        def training_step(self, batch, batch_idx):
+            try:
+                self.backward(self.model(batch))
+            except Exception:
+                print("On one device nobody waits.")
+            return {}
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.SINGLE_DEVICE(compile_model=False)
+    )
+    """,
     """
     class MyTrainer(Complete):
         def training_step(self, batch, batch_idx):
@@ -80,6 +94,10 @@ MATCHES = (
             except torch.OutOfMemoryError:
                 return {}
             return {"loss": loss}
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(compile_model=False)
+    )
     """,
     """
     class MyTrainer(Complete):
@@ -90,15 +108,20 @@ MATCHES = (
             except Exception as error:
                 print(error)
             return {}
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(compile_model=False)
+    )
     """,
 )
 
-OF_ONE_RANK = ("OutOfMemoryError", "RuntimeError", "Exception", "BaseException", "ValueError")
+OF_ONE_RANK = ("OutOfMemoryError", "RuntimeError", "Exception", "BaseException")
 
 
 def check(project: Project) -> Iterator[Match]:
     for trainer in project.trainers:
-        for trace in trainer.behaviour.named("training_step"):
+        configs = [config for config in trainer.configs if is_parallel(config)]
+        for trace in trainer.behaviour.named("training_step") if configs else ():
             told: set[int] = set()
             for guard in _trials(trace, trainer.behaviour):
                 caught = _caught(guard)
@@ -109,6 +132,8 @@ def check(project: Project) -> Iterator[Match]:
                     guard.spot.place._replace(end_line=guard.spot.place.line, end_column=10**6),
                     f"A rank that meets {caught} goes on alone, and the others wait for it.",
                     "Let the exception end the run.",
+                    certain=any(config.is_wide(*config.axes) for config in configs),
+                    config=configs[0].name,
                 )
 
 

@@ -12,6 +12,7 @@ from .domain import (
     Inherited,
     Method,
     Namespace,
+    Partial,
     Preset,
     Record,
     Site,
@@ -19,8 +20,25 @@ from .domain import (
     Unknown,
     Value,
 )
+from .enumerations import is_enumeration, members
 from .literals import literal
-from .operators import METHODS
+from .streams import is_named_tuple
+
+METHODS = frozenset(
+    (
+        *("get", "items", "keys", "values", "update", "copy", "pop", "popitem", "setdefault"),
+        *("append", "extend", "insert", "clear", "sort", "reverse", "remove", "add"),
+        *("discard", "union", "intersection", "difference", "symmetric_difference"),
+        *("issubset", "issuperset", "isdisjoint", "upper", "lower", "strip", "lstrip"),
+        *("rstrip", "split", "rsplit", "splitlines", "partition", "rpartition"),
+        *("removeprefix", "removesuffix", "replace", "startswith", "endswith", "join"),
+        *("title", "capitalize", "swapcase", "casefold", "rjust", "ljust", "center", "zfill"),
+        *("find", "rfind", "rindex", "isdigit", "isalpha", "isalnum", "isidentifier"),
+        *("isupper", "islower", "isspace", "isnumeric", "format", "is_integer", "bit_length"),
+        *("index", "count"),
+    )
+)
+"""Methods of literals and containers that evaluation may call."""
 
 
 class Attributes:
@@ -63,8 +81,14 @@ class Attributes:
             found = find_member(value, name)
             if found is not None:
                 return self.bind(found[1], value)
+            if name == "__name__":
+                return value.name
+            if name == "__members__" and is_enumeration(value):
+                return dict(members(value))
             if callable(getattr(parameter_class(value), name, None)):
                 return Preset(value, name)
+        if isinstance(value, (Function, type)) and name == "__name__":
+            return value.name if isinstance(value, Function) else value.__name__
         if isinstance(value, type):
             if callable(getattr(value, name, None)):
                 return Preset(value, name)
@@ -77,7 +101,7 @@ class Attributes:
             return self.inherited(value, name)
         if isinstance(value, Unknown):
             return value
-        if name in METHODS and isinstance(value, (str, int, float, list, dict)):
+        if name in METHODS and isinstance(value, (str, int, float, list, dict, set)):
             return Method(value, name)
         return Unknown(site=site)
 
@@ -104,7 +128,14 @@ class Attributes:
                 if isinstance(member, Function) and member.kind == "property":
                     return self.call(Bound(member, record), Arguments([], {}, {}), site)
                 return self.bind(member, record)
-        return Unknown(site=site)
+        if name == "__class__":
+            return record.cls
+        if name == "__dict__" and record.opened is None:
+            return dict(record.fields)
+        if is_named_tuple(record.cls) and name in ("_replace", "_asdict"):
+            function = "dataclasses.replace" if name == "_replace" else "dataclasses.asdict"
+            return Partial(External(function), Arguments([record], {}, {}))
+        return record.opened or Unknown(site=site)
 
     def bind(self, member: Value, receiver: Value) -> Value:
         """A member of a class as its object or the class itself sees it."""
@@ -112,7 +143,7 @@ class Attributes:
             cls = receiver.cls if isinstance(receiver, Record) else receiver
             if member.kind == "classmethod":
                 return Bound(member, cls)
-            if member.kind == "function" and isinstance(receiver, Record):
+            if member.kind in ("function", "property") and isinstance(receiver, Record):
                 return Bound(member, receiver)
         return member
 
@@ -121,5 +152,10 @@ class Attributes:
         if isinstance(cls, Class):
             found = find_member(cls, name, after=value.owner)
             if found is not None:
-                return self.bind(found[1], value.receiver)
+                member = self.bind(found[1], value.receiver)
+                if isinstance(member, Bound) and member.function.kind == "property":
+                    return self.call(
+                        member, Arguments([], {}, {}), Site(cls.scope.module, cls.node)
+                    )
+                return member
         return Inherited(value.owner, name, value.receiver)

@@ -1,9 +1,9 @@
 """What binds names: assignments, functions, classes, decorators, imports."""
 
 import ast
+import sys
 
 from ..source import Module
-from .calls import Calls
 from .classes import is_config
 from .domain import (
     Arguments,
@@ -20,19 +20,30 @@ from .domain import (
     Value,
     shorten,
 )
-from .operators import iterate, operate, undecided
+from .enumerations import is_enumeration, make_members
+from .items import Items
+from .streams import is_named_tuple, iterate
+
+MANAGERS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
+"""Decorators that make a context manager of a generator."""
 
 TRANSPARENT = ("torch", "dream_trainer", "typing", "typing_extensions", "functools", "abc")
 """Foreign packages whose decorators leave a function callable as it was."""
 
 
-class Bindings(Calls):
+class Bindings(Items):
     """Carries out the statements that bind values to names and attributes."""
 
     def prepare(self) -> None:
         super().prepare()
         self.scopes: dict[str, Scope] = {}
         self.classes: list[Class] = []
+        self.managers: set[ast.AST] = set()
+        """Generators that are context managers."""
+
+        self.declared: dict[Scope, dict[str, Scope]] = {}
+        """Scope -> its names that are global or nonlocal, and where they are."""
+
         self.imports: dict[str, list[Module]] = {}
         """Path of a module -> the project's modules that it imports."""
 
@@ -56,37 +67,34 @@ class Bindings(Calls):
         if node.value is not None:
             self.bind_target(node.target, self.evaluate(node.value, scope), scope)
 
-    def augmented(self, node: ast.AugAssign, scope: Scope) -> None:
-        if not isinstance(node.target, (ast.Name, ast.Attribute)):
-            return
-        current = self.evaluate(node.target, scope)
-        value = operate(node.op, current, self.evaluate(node.value, scope), node, scope)
-        self.bind_target(node.target, value, scope)
-
     def bind_target(self, target: ast.expr, value: Value, scope: Scope) -> None:
         site = Site(scope.module, target)
         if isinstance(target, ast.Name):
-            scope.names[target.id] = value
+            where = self.declared.get(scope, {}).get(target.id, scope)
+            if where is not scope and self.wild:
+                value = Unknown("is set in a call that may not happen", site)
+            where.names[target.id] = value
             if isinstance(value, Record) and value.label is None and is_config(value.cls):
                 value.label = (target.id, site)
         elif isinstance(target, ast.Attribute):
             owner = self.evaluate(target.value, scope)
             self.assign_attribute(owner, target.attr, value, site)
         elif isinstance(target, ast.Subscript):
-            owner, key = self.evaluate(target.value, scope), self.evaluate(target.slice, scope)
-            if isinstance(owner, dict) and isinstance(key, (str, int)):
-                owner[key] = value
+            self.assign_item(target, value, scope)
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = spread(value, target.elts)
+            why = value if isinstance(value, Unknown) else Unknown(site=site)
             for index, element in enumerate(target.elts):
-                part = Unknown(site=site) if parts is None else parts[index]
+                part = why if parts is None else parts[index]
                 is_rest = isinstance(element, ast.Starred)
                 self.bind_target(element.value if is_rest else element, part, scope)  # type: ignore[attr-defined]
 
-    def declare_global(self, node: ast.Global, scope: Scope) -> None:
-        # What a function does to globals is rare in configurations: no longer decidable.
+    def declare(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
         for name in node.names:
-            scope.top.names[name] = undecided(node, scope)
+            owner = scope.top
+            if isinstance(node, ast.Nonlocal) and scope.outer is not None:
+                owner = scope.outer.lookup(name) or owner
+            self.declared.setdefault(scope, {})[name] = owner
 
     def assign_attribute(self, target: Value, name: Value, value: Value, site: Site) -> None:
         if isinstance(target, Record):
@@ -131,6 +139,8 @@ class Bindings(Calls):
 
     def imported(self, found: Module | str, scope: Scope) -> Value:
         if isinstance(found, str):
+            if found.split(".")[0] not in (*sys.stdlib_module_names, "torch", "dream_trainer"):
+                self.may_raise()  # It may not be installed.
             return External(found)
         self.note_import(found, scope)
         return self.namespace(found)
@@ -170,7 +180,9 @@ class Bindings(Calls):
         function = value.function if isinstance(value, Bound) else value
         if isinstance(decorator, External) and isinstance(function, Function):
             kind = decorator.last
-            if decorator.name.startswith("builtins.") or kind == "cached_property":
+            if decorator.name in MANAGERS:
+                self.managers.add(function.node)
+            elif decorator.name.startswith("builtins.") or kind == "cached_property":
                 function.kind = "property" if kind == "cached_property" else kind
             elif kind == "abstractmethod":
                 function.abstract = True
@@ -208,6 +220,10 @@ class Bindings(Calls):
         for member in cls.members.values():
             if isinstance(member, Function) and member.owner is None:
                 member.owner = cls
+        if is_named_tuple(cls):
+            cls.is_dataclass = True
+        if is_enumeration(cls):
+            make_members(cls)
         value: Value = cls
         for decorator in reversed(node.decorator_list):
             value = self.decorate_class(decorator, value, scope)

@@ -1,10 +1,9 @@
 """Calls: functions and classes of the project, presets, and the few foreign names that count."""
 
 import ast
+from typing import Any
 
-from .classes import (
-    is_config,
-)
+from .classes import find_member, is_config
 from .construction import Construction
 from .domain import (
     Arguments,
@@ -25,14 +24,19 @@ from .domain import (
 )
 from .foreign import FOREIGN, HARMLESS, HARMLESS_PACKAGES, PURE
 from .literals import literal
-from .operators import LONGEST, iterate, stays_small, undecided
-from .signals import Exhausted, Generator, Raised, Signal
+from .methods import call_method
+from .operators import LONGEST, undecided
+from .signals import Exhausted, Raised, Signal
+from .streams import Stream, give_away, iterate
 
 DEEPEST_CALL = 24
 
 
 class Calls(Construction):
     """Evaluates calls. Running a function's body comes with the subclass."""
+
+    wild: int
+    """Of how many calls around it is unknown whether they happen at all."""
 
     def annotation(self, node: ast.expr, scope: Scope) -> Value:
         """The class that an annotation names."""
@@ -115,22 +119,36 @@ class Calls(Construction):
                 site,
             )
         if isinstance(callee, Method):
-            return self.call_method(callee, arguments, site)
+            return call_method(self, callee, arguments, site)
         if isinstance(callee, Inherited):
             return self.call_inherited(callee, arguments, site)
         if isinstance(callee, External):
             return self.call_external(callee, arguments, site)
+        if isinstance(callee, Record) and isinstance(callee.cls, Class):
+            found = find_member(callee.cls, "__call__")
+            if found is not None:
+                return self.call(self.bind(found[1], callee), arguments, site)
         return self.escape(arguments, site)
+
+    def decided(self, callee: Value, given: list[Value], site: Site) -> Any:
+        """What a callable gives, as a plain value. Raises `ValueError` where it is not decided."""
+        value = self.call(callee, Arguments(given, {}, {}), site)
+        if not literal(value):
+            raise ValueError
+        return value
 
     def escape(self, arguments: Arguments, site: Site) -> Unknown:
         """Hand values to code that the project does not show: it may do anything to them."""
         why = Unknown("may be changed here", site)
+        self.may_raise()
         for value in (*arguments.positional, *arguments.keywords.values()):
-            if isinstance(value, Record):
-                value.forget(why)
+            if isinstance(value, (Record, list, dict, set)):
+                give_away(value, why)
             elif isinstance(value, (Function, Bound)) and len(self.active) < DEEPEST_CALL:
                 # It may be called back, and launch a trainer.
+                self.wild += 1
                 self.call(value, Arguments([], {}, {}, why), site)
+                self.wild -= 1
         return Unknown("is outside the project", site)
 
     # Functions.
@@ -152,8 +170,6 @@ class Calls(Construction):
         self.active.append(function.node)
         try:
             value = self.run_function(function, scope)
-        except Generator:
-            value = Unknown("is a generator", site)
         finally:
             self.active.pop()
         if isinstance(value, Record) and is_config(value.cls):
@@ -198,29 +214,16 @@ class Calls(Construction):
 
     # Literals and foreign names.
 
-    def call_method(self, callee: Method, arguments: Arguments, site: Site) -> Value:
-        receiver = callee.receiver
-        container = isinstance(receiver, (list, dict))
-        decided = literal(arguments.positional) and literal(receiver)
-        if (not container and not decided) or arguments.open:
-            return Unknown(site=site)
-        if not stays_small(receiver, callee.name, arguments.positional):
-            return Unknown("is too large", site)
-        try:
-            result = getattr(receiver, callee.name)(*arguments.positional, **arguments.keywords)
-        except (TypeError, ValueError, LookupError, AttributeError):
-            return Unknown("raises", site)
-        if isinstance(result, (int, str, float, tuple, list, dict)) or result is None:
-            return result
-        return result if not hasattr(result, "__iter__") else list(result)
-
     def call_external(self, callee: External, arguments: Arguments, site: Site) -> Value:
         name, given = callee.name, arguments.positional
+        if name in PURE:
+            given = [iterate(value) if isinstance(value, Stream) else value for value in given]
+            arguments = arguments._replace(positional=given)
         if name in PURE and literal(given) and not arguments.keywords and not arguments.open:
             try:
                 return PURE[name](*given)  # type: ignore[operator]
-            except (TypeError, ValueError, ArithmeticError):
-                return Unknown("raises", site)
+            except (TypeError, ValueError, ArithmeticError) as error:
+                return self.failed(type(error).__name__, site, "raises")
         if callee.within("dream_trainer"):
             return self.call_runtime(callee, arguments, site)
         handler = FOREIGN.get(name)
@@ -228,6 +231,11 @@ class Calls(Construction):
             return handler(self, arguments, site)
         if name.startswith("builtins.") and callee.last in HARMLESS:
             return Unknown(site=site)
+        if name in PURE or name.split(".")[0] in ("os", "json"):
+            self.may_raise()
+        if name in PURE:
+            unknown = (value for value in given if isinstance(value, Unknown))
+            return next(unknown, Unknown(site=site))
         if name.split(".")[0] in HARMLESS_PACKAGES:
             functions = [value for value in given if isinstance(value, (Function, Class))]
             # Their decorators hand back what they are given.

@@ -10,7 +10,10 @@ from typing import NamedTuple
 from ..hinge import TRAINERS, configs
 from .domain import Class, External, FieldSpec, Origin, Record, Site, Unknown, Value
 
-CLOSED_BASES = ("abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol")
+CLOSED_BASES = (
+    *("abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"),
+    *("typing.NamedTuple", "enum.Enum", "enum.IntEnum", "enum.StrEnum", "builtins.str"),
+)
 """Foreign bases that add no members worth knowing."""
 
 
@@ -134,6 +137,9 @@ class Field(NamedTuple):
     site: Site | None
     """Where its default is written; None in the runtime."""
 
+    passed: bool = False
+    """An `InitVar`: not kept, but handed to `__post_init__`."""
+
 
 def record_fields(cls: "Class | type") -> dict[str, Field]:
     """The fields that the generated `__init__` of a dataclass takes, in order."""
@@ -166,12 +172,15 @@ def _written_fields(cls: Class) -> Iterator[Field]:
         if kind in ("ClassVar", "KW_ONLY"):
             continue
         site = Site(cls.site.module, annotation)
+        passed = kind == "InitVar"
         value = cls.members.get(name)
         if isinstance(value, FieldSpec):
             has_default = value.has_default or value.factory is not None
-            yield Field(name, value.default, value.factory, not has_default, value.init, site)
+            yield Field(
+                name, value.default, value.factory, not has_default, value.init, site, passed
+            )
         else:
-            yield Field(name, value, None, name not in cls.members, True, site)
+            yield Field(name, value, None, name not in cls.members, True, site, passed)
 
 
 def lift(instance: object, site: Site) -> Value:

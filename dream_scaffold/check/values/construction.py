@@ -28,6 +28,7 @@ from .domain import (
     Unknown,
     Value,
 )
+from .enumerations import is_enumeration, member_of
 from .expressions import Expressions
 from .literals import literal
 from .parameters import judge
@@ -82,6 +83,9 @@ class Construction(Expressions):
     def instantiate(self, cls: "Class | type", arguments: Arguments, site: Site) -> Value:
         if isinstance(cls, type):
             return self.build(cls, arguments, site)
+        if is_enumeration(cls):
+            found = member_of(cls, arguments.positional[0]) if arguments.positional else None
+            return found or self.failed("ValueError", site, "is not decidable")
         if is_trainer(cls):
             return self.construct_trainer(cls, arguments, site)
         init = self.initializer(cls)
@@ -165,10 +169,14 @@ class Construction(Expressions):
                 record.origins[name] = Origin(site, explicit=value != field.default)
         found = find_member(record.cls, "__post_init__") if isinstance(record.cls, Class) else None
         if found is not None and isinstance(found[1], Function):
-            self.invoke(found[1], record, Arguments([], {}, {}), site)
+            passed = [record.fields.pop(name, None) for name in self.passed_on(record)]
+            self.invoke(found[1], record, Arguments(passed, {}, {}), site)
         before = len(record.flaws)
         judge(record, site, arguments.sites)
         self.flaws += record.flaws[before:]
+
+    def passed_on(self, record: Record) -> list[str]:
+        return [name for name, field in record_fields(record.cls).items() if field.passed]
 
     def open_record(self, record: Record, site: Site) -> None:
         why = why_open(record.cls) if isinstance(record.cls, Class) else None

@@ -2,14 +2,13 @@
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ..hinge import configs
 from ..source import Sources
-from .attributes import Attributes
+from .displays import Displays
 from .domain import (
-    Class,
     External,
     Function,
     Scope,
@@ -17,14 +16,15 @@ from .domain import (
     Unknown,
     Value,
 )
-from .literals import literal, truth
-from .operators import LONGEST, because, compare, iterate, operate, undecided
-from .signals import Exhausted, Generator
+from .literals import Rest, truth
+from .operators import because, compare, operate, undecided
+from .signals import Exhausted, Raised
+from .streams import give_away, iterate
 
 BUILTINS = frozenset(dir(builtins))
 
 
-class Expressions(Attributes):
+class Expressions(Displays):
     """Evaluates expressions. Calls and statements come with the subclasses."""
 
     def __init__(
@@ -34,6 +34,13 @@ class Expressions(Attributes):
         self.steps = steps
         self.decisions = list(decisions)
         self.next_decision = 0
+        self.receivers: dict[Scope, Callable[[Value], None]] = {}
+        """Scope of a running generator -> what is done with each thing that it yields."""
+
+        self.wild = 0
+        self.guards: list[bool] = []
+        """For each `try` around what is evaluated, whether it may still be said to raise."""
+
         self.untried: list[tuple[bool, ...]] = []
         """Decisions that lead to the paths not taken."""
 
@@ -46,7 +53,7 @@ class Expressions(Attributes):
             ast.Call: self.call_node,
             ast.Tuple: lambda node, scope: self.items(node.elts, scope, tuple),
             ast.List: lambda node, scope: self.items(node.elts, scope, list),
-            ast.Set: lambda node, scope: self.items(node.elts, scope, list),
+            ast.Set: self.set_display,
             ast.Dict: self.mapping,
             ast.BinOp: self.binary,
             ast.UnaryOp: self.unary,
@@ -55,6 +62,7 @@ class Expressions(Attributes):
             ast.IfExp: self.conditional,
             ast.JoinedStr: self.formatted,
             ast.Subscript: self.subscript,
+            ast.Slice: self.slice,
             ast.Lambda: self.function,
             ast.ListComp: self.comprehension,
             ast.GeneratorExp: self.comprehension,
@@ -79,6 +87,21 @@ class Expressions(Attributes):
         self.next_decision += 1
         return self.decisions[self.next_decision - 1]
 
+    def failed(self, error: str, site: Site, reason: str) -> Value:
+        """What surely raises, or may do so ("" for any error), where somebody may catch it."""
+        if self.guards:
+            if error:
+                raise Raised(External(f"builtins.{error}"))
+            self.may_raise()
+        return Unknown(reason, site)
+
+    def may_raise(self) -> None:
+        """Foreign code in a `try` raises, on another path; once a `try`, to bound their number."""
+        if self.guards and self.guards[-1]:
+            self.guards[-1] = False
+            if not self.choose():
+                raise Raised
+
     def decide(self, value: Value) -> bool:
         known = truth(value)
         return self.choose() if known is None else known
@@ -94,8 +117,21 @@ class Expressions(Attributes):
             return undecided(node, scope)
         return handler(node, scope)
 
-    def generator(self, node: ast.expr, scope: Scope) -> Value:
-        raise Generator
+    def generator(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> Value:
+        inside: Scope | None = scope
+        while inside is not None and inside not in self.receivers:
+            inside = inside.outer
+        value = None if node.value is None else self.evaluate(node.value, scope)
+        if inside is None:
+            return undecided(node, scope)
+        receive = self.receivers[inside]
+        if isinstance(node, ast.Yield):
+            receive(value)
+            return None
+        items = iterate(value)
+        for item in [Rest("is of unknown length")] if items is None else items:
+            receive(item)
+        return None
 
     def name(self, node: ast.Name, scope: Scope) -> Value:
         found = scope.lookup(node.id)
@@ -110,42 +146,15 @@ class Expressions(Attributes):
             return External(f"{scope.top.stars[-1]}.{node.id}")
         return undecided(node, scope, "is not defined in the project")
 
-    def items(
-        self, nodes: Iterable[ast.expr], scope: Scope, kind: Callable[[Any], Value]
-    ) -> Value:
-        found: list[Value] = []
-        for node in nodes:
-            if isinstance(node, ast.Starred):
-                inner = self.evaluate(node.value, scope)
-                if not isinstance(inner, (list, tuple)) or len(found) + len(inner) > LONGEST:
-                    return undecided(node, scope)
-                found += inner
-            else:
-                found.append(self.evaluate(node, scope))
-        return kind(found)
-
-    def mapping(self, node: ast.Dict, scope: Scope) -> Value:
-        found: dict[Value, Value] = {}
-        for key_node, value_node in zip(node.keys, node.values, strict=True):
-            value = self.evaluate(value_node, scope)
-            if key_node is None:
-                if not isinstance(value, dict):
-                    return undecided(value_node, scope)
-                found |= value
-                continue
-            key = self.evaluate(key_node, scope)
-            if not literal(key) or isinstance(key, (list, dict, set)):
-                return undecided(key_node, scope)
-            found[key] = value
-        return found
-
     def conditional(self, node: ast.IfExp, scope: Scope) -> Value:
         taken = self.decide(self.evaluate(node.test, scope))
         return self.evaluate(node.body if taken else node.orelse, scope)
 
     def walrus(self, node: ast.NamedExpr, scope: Scope) -> Value:
         value = self.evaluate(node.value, scope)
-        scope.names[node.target.id] = value
+        while scope.outer is not None and scope.function is None and not scope.is_class:
+            scope = scope.outer  # A comprehension.
+        self.bind_target(node.target, value, scope)
         return value
 
     def boolean(self, node: ast.BoolOp, scope: Scope) -> Value:
@@ -167,55 +176,39 @@ class Expressions(Attributes):
         if isinstance(node.op, ast.Not):
             known = truth(value)
             return because(value, node, scope) if known is None else not known
-        if isinstance(node.op, ast.USub) and isinstance(value, (int, float)):
-            return -value
+        if isinstance(value, (int, float)) and not isinstance(node.op, ast.UAdd):
+            if isinstance(node.op, ast.USub):
+                return -value
+            return ~value if isinstance(value, int) else undecided(node, scope)
         return value if isinstance(node.op, ast.UAdd) else because(value, node, scope)
 
     def binary(self, node: ast.BinOp, scope: Scope) -> Value:
         left, right = self.evaluate(node.left, scope), self.evaluate(node.right, scope)
-        return operate(node.op, left, right, node, scope)
+        result = operate(node.op, left, right, node, scope)
+        if isinstance(result, Unknown) and result.reason.startswith("raises "):
+            error = result.reason.removeprefix("raises ")
+            return self.failed(error, Site(scope.module, node), result.reason)
+        if isinstance(result, Unknown):
+            for item in (left, right):
+                if isinstance(item, (list, tuple, dict)):
+                    # What it holds may be changed through what nobody knows of.
+                    for inner in item.values() if isinstance(item, dict) else item:
+                        give_away(inner, result)
+        return result
 
     def comparison(self, node: ast.Compare, scope: Scope) -> Value:
         left = self.evaluate(node.left, scope)
         result: Value = True
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(right_node, scope)
+            if isinstance(op, (ast.In, ast.NotIn)) and not isinstance(right, str):
+                items = iterate(right) if not isinstance(right, (set, dict)) else None
+                right = right if items is None else items
             result = compare(op, left, right, node, scope)
             if result is False or isinstance(result, Unknown):
                 return result
             left = right
         return result
-
-    def formatted(self, node: ast.JoinedStr, scope: Scope) -> Value:
-        text = ""
-        for part in node.values:
-            inner = part.value if isinstance(part, ast.FormattedValue) else part
-            value = self.evaluate(inner, scope)
-            plain = not isinstance(part, ast.FormattedValue) or part.format_spec is None
-            if not literal(value) or not plain:
-                return undecided(node, scope)
-            try:
-                text += str(value)
-            except ValueError:  # A number of more digits than Python writes out.
-                return undecided(node, scope)
-            if len(text) > LONGEST:
-                return undecided(node, scope, "is too large")
-        return text
-
-    def subscript(self, node: ast.Subscript, scope: Scope) -> Value:
-        value = self.evaluate(node.value, scope)
-        is_class = isinstance(value, External) and value.last[:1].isupper()
-        if is_class or isinstance(value, (Class, type)):
-            return value  # A generic class with its parameters.
-        if isinstance(node.slice, ast.Slice):
-            return undecided(node, scope)
-        key = self.evaluate(node.slice, scope)
-        if isinstance(value, (list, tuple, dict, str)) and literal(key):
-            try:
-                return value[key]  # type: ignore[call-overload,index,no-any-return]
-            except (LookupError, TypeError):
-                return undecided(node, scope, "is not there")
-        return because(value, node, scope)
 
     def function(self, node: ast.Lambda, scope: Scope) -> Value:
         return Function(node, scope.enclosing, self.defaults(node.args, scope))
@@ -229,27 +222,3 @@ class Expressions(Attributes):
             if default is not None:
                 pairs.append((parameter, default))
         return {parameter.arg: self.evaluate(default, scope) for parameter, default in pairs}
-
-    def comprehension(
-        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope
-    ) -> Value:
-        inner = Scope(scope.module, scope)
-        found: list[tuple[Value, Value]] = []
-        if len(node.generators) != 1 or not isinstance(node.generators[0].target, ast.Name):
-            return undecided(node, scope)
-        source = node.generators[0]
-        items = iterate(self.evaluate(source.iter, scope))
-        if items is None:
-            return undecided(node, scope)
-        for item in items:
-            inner.names[source.target.id] = item  # type: ignore[attr-defined]
-            tests = [truth(self.evaluate(test, inner)) for test in source.ifs]
-            if None in tests:
-                return undecided(node, scope)
-            if all(tests):
-                key = node.key if isinstance(node, ast.DictComp) else node.elt
-                value = node.value if isinstance(node, ast.DictComp) else key
-                found.append((self.evaluate(key, inner), self.evaluate(value, inner)))
-        if isinstance(node, ast.DictComp):
-            return dict(found) if all(literal(key) for key, _ in found) else Unknown("its keys")
-        return [value for _, value in found]

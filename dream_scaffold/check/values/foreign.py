@@ -1,10 +1,11 @@
 """Foreign functions that evaluation understands, by their dotted names."""
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 
-from .classes import derives, record_fields
+from .classes import derives, find_member, record_fields, why_open
 from .domain import (
     Arguments,
     Class,
@@ -16,11 +17,15 @@ from .domain import (
     Unknown,
     Value,
 )
+from .enumerations import is_enumeration
 from .expressions import Expressions
+from .instances import is_instance
+from .library import LIBRARY, Handler
 from .literals import truth
-from .operators import LARGEST_NUMBER, iterate
+from .operators import LARGEST_NUMBER
+from .streams import iterate
 
-HARMLESS = ("print", "repr", "len", "isinstance", "hasattr", "id", "vars", "type", "any", "all")
+HARMLESS = ("print", "repr", "isinstance", "issubclass", "id", "hash", "input", "open", "format")
 """Builtins that change nothing they are given."""
 
 HARMLESS_PACKAGES = (
@@ -62,19 +67,38 @@ def _prod(values: Iterable[float], start: float = 1) -> float:
     return start
 
 
+def _hash(value: object) -> int:
+    """`hash` of numbers; that of texts differs from run to run."""
+    if not isinstance(value, (int, float)):
+        raise ValueError
+    return hash(value)
+
+
+def _pow(value: float, exponent: float) -> float:
+    """`pow`, as far as the result stays small."""
+    if abs(value) > 256 or abs(exponent) > 32:
+        raise ValueError
+    result: float = value**exponent
+    return result
+
+
 PURE: dict[str, Callable[..., object]] = {
     "builtins.int": int,
     "builtins.float": float,
     "builtins.str": str,
     "builtins.bool": bool,
     "builtins.abs": abs,
-    "builtins.min": min,
-    "builtins.max": max,
     "builtins.sum": _sum,
     "builtins.round": _round,
     "builtins.divmod": divmod,
-    "builtins.sorted": sorted,
-    "builtins.set": set,
+    "builtins.repr": repr,
+    "builtins.ord": ord,
+    "builtins.chr": chr,
+    "builtins.hash": _hash,
+    "builtins.pow": _pow,
+    "os.path.join": os.path.join,
+    "os.path.basename": os.path.basename,
+    "os.path.dirname": os.path.dirname,
     "math.prod": _prod,
     "math.ceil": math.ceil,
     "math.floor": math.floor,
@@ -95,7 +119,11 @@ def _replace(machine: Expressions, arguments: Arguments, site: Site) -> Value:
         changed = _copied(record, deep=False)
     else:
         fields = record_fields(record.cls)
-        kept = {name: value for name, value in record.fields.items() if name in fields}
+        kept = {
+            name: value
+            for name, value in record.fields.items()
+            if name in fields and fields[name].init
+        }
         keywords = kept | arguments.keywords
         given = arguments._replace(positional=[], keywords=keywords)
         changed = machine.build(record.cls, given, site)
@@ -120,6 +148,8 @@ def _copied(value: Value, deep: bool, copies: dict[int, Value] | None = None) ->
     copies = {} if copies is None else copies
     if id(value) in copies:
         return copies[id(value)]
+    if isinstance(value, Record) and is_enumeration(value.cls):
+        return value
     if isinstance(value, Record):
         copy = copies[id(value)] = Record(value.cls, value.site)
         copy.origins, copy.flaws = dict(value.origins), list(value.flaws)
@@ -134,6 +164,8 @@ def _copied(value: Value, deep: bool, copies: dict[int, Value] | None = None) ->
         copies[id(value)] = items
         items += [_copied(item, deep, copies) if deep else item for item in value]
         return items
+    if isinstance(value, set):
+        return set(value)
     if isinstance(value, dict):
         pairs: dict[Value, Value] = {}
         copies[id(value)] = pairs
@@ -163,13 +195,6 @@ def _cast(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     return arguments.positional[1] if len(arguments.positional) > 1 else None
 
 
-def _dict(machine: Expressions, arguments: Arguments, site: Site) -> Value:
-    first = arguments.positional[0] if arguments.positional else {}
-    if not isinstance(first, dict) or arguments.open:
-        return Unknown(site=site)
-    return first | arguments.keywords
-
-
 def _list(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     items = iterate(arguments.positional[0]) if arguments.positional else []
     return Unknown(site=site) if items is None else items
@@ -197,8 +222,23 @@ def _range(machine: Expressions, arguments: Arguments, site: Site) -> Value:
 def _isinstance(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     if len(arguments.positional) == 2:
         value, cls = arguments.positional
-        if isinstance(value, Record) and isinstance(cls, (Class, type)):
-            return derives(value.cls, cls)
+        known = is_instance(value, cls)
+        if known is not None:
+            return known
+    return Unknown(site=site)
+
+
+def _issubclass(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    given = arguments.positional
+    if len(given) == 2 and all(isinstance(item, (Class, type)) for item in given):
+        return derives(given[0], given[1])  # type: ignore[arg-type]
+    return Unknown(site=site)
+
+
+def _vars(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    record = arguments.positional[0] if arguments.positional else None
+    if isinstance(record, Record) and record.opened is None:
+        return dict(record.fields)
     return Unknown(site=site)
 
 
@@ -208,6 +248,10 @@ def _getattr(machine: Expressions, arguments: Arguments, site: Site) -> Value:
         value = machine.attribute(given[0], given[1], site)
         if not isinstance(value, Unknown) or len(given) == 2:
             return value
+        owner = given[0]
+        if isinstance(owner, Record) and owner.opened is None and isinstance(owner.cls, Class):
+            known = find_member(owner.cls, given[1]) or given[1] in owner.fields
+            return value if known or why_open(owner.cls) else given[2]
     return Unknown(site=site)
 
 
@@ -222,7 +266,8 @@ def _identity(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     return arguments.positional[0] if arguments.positional else None
 
 
-FOREIGN: dict[str, Callable[[Expressions, Arguments, Site], Value]] = {
+FOREIGN: dict[str, Handler] = {
+    **LIBRARY,
     "dataclasses.replace": _replace,
     "copy.replace": _replace,
     "copy.copy": _copy,
@@ -230,11 +275,12 @@ FOREIGN: dict[str, Callable[[Expressions, Arguments, Site], Value]] = {
     "functools.partial": _partial,
     "dataclasses.field": _field,
     "typing.cast": _cast,
-    "builtins.dict": _dict,
     "builtins.list": _list,
     "builtins.tuple": _tuple,
     "builtins.range": _range,
     "builtins.isinstance": _isinstance,
+    "builtins.issubclass": _issubclass,
+    "builtins.vars": _vars,
     "builtins.getattr": _getattr,
     "builtins.setattr": _setattr,
     "functools.cache": _identity,

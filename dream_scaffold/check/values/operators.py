@@ -2,18 +2,21 @@
 
 import ast
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
 from .domain import (
     UNDECIDABLE,
     External,
+    Record,
     Scope,
     Site,
     Unknown,
     Value,
 )
-from .literals import literal
+from .enumerations import is_enumeration, plain
+from .literals import is_open, literal
 
 LARGEST_NUMBER = 1 << 256
 LONGEST = 10_000
@@ -40,38 +43,12 @@ OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
     ast.GtE: operator.ge,
 }
 
-METHODS = (
-    "get",
-    "items",
-    "keys",
-    "values",
-    "update",
-    "copy",
-    "pop",
-    "setdefault",
-    "append",
-    "extend",
-    "insert",
-    "upper",
-    "lower",
-    "strip",
-    "split",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "startswith",
-    "endswith",
-    "join",
-    "is_integer",
-    "bit_length",
-    "index",
-    "count",
-)
-"""Methods of literals and containers that evaluation may call."""
-
 
 def operate(op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope) -> Value:
     """A binary operator on literals, of bounded size."""
+    left, right = plain(left), plain(right)
+    if is_open(left) or is_open(right):
+        return undecided(node, scope)
     sized = isinstance(left, (list, tuple, dict, str, bytes)) and isinstance(right, type(left))
     joins = sized and isinstance(op, (ast.Add, ast.BitOr))
     if not joins and not (literal(left) and literal(right)):
@@ -85,8 +62,10 @@ def operate(op: ast.AST, left: Value, right: Value, node: ast.AST, scope: Scope)
     if joins and len(left) + len(right) > LONGEST:  # type: ignore[arg-type]
         return undecided(node, scope, "is too large")
     function = OPERATORS.get(type(op))
-    if function is None or (isinstance(op, ast.Mod) and isinstance(left, (str, bytes))):
+    if function is None or (isinstance(left, bytes) and isinstance(op, ast.Mod)):
         return undecided(node, scope)
+    if isinstance(left, str) and isinstance(op, ast.Mod) and re.search(r"\d{4}|\*", left):
+        return undecided(node, scope, "is too large")
     try:
         result = function(left, right)
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -98,9 +77,16 @@ def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scop
     """One comparison, where both sides are decided enough."""
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         return because(left if isinstance(left, Unknown) else right, node, scope)
+    if isinstance(left, Record) and isinstance(right, Record):
+        alike = is_enumeration(left.cls) and is_enumeration(right.cls)
+        if alike and not isinstance(op, (ast.In, ast.NotIn)):
+            return (left is right) is isinstance(op, (ast.Is, ast.Eq))
+    left, right = plain(left), plain(right)
+    if is_open(right):
+        return undecided(node, scope)
     if isinstance(op, (ast.Is, ast.IsNot)):
         decidable = not isinstance(left, External) and not isinstance(right, External)
-        if decidable and (left is None or right is None or isinstance(left, bool)):
+        if decidable and any(item is None or isinstance(item, bool) for item in (left, right)):
             return (left is right) is isinstance(op, ast.Is)
     elif isinstance(op, (ast.In, ast.NotIn)):
         if literal(left) and isinstance(right, (list, tuple, str, dict, set)):
@@ -115,17 +101,6 @@ def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scop
     return undecided(node, scope)
 
 
-def iterate(value: Value) -> list[Value] | None:
-    """What a loop over `value` runs through; None where it is not decidable."""
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    if isinstance(value, (dict, set)):
-        return list(value)
-    if isinstance(value, str):
-        return list(value)
-    return None
-
-
 def undecided(node: ast.AST, scope: Scope, reason: str = UNDECIDABLE) -> Unknown:
     return Unknown(reason, Site(scope.module, node))
 
@@ -135,18 +110,6 @@ def because(value: Value, node: ast.AST, scope: Scope) -> Unknown:
     if isinstance(value, Unknown):
         return Unknown(value.reason, value.site)
     return undecided(node, scope)
-
-
-def stays_small(receiver: Value, name: str, given: list[Value]) -> bool:
-    """Whether what a method makes is of bounded size."""
-    own = len(receiver) if isinstance(receiver, (str, list, dict)) else 0
-    sizes = [len(item) for item in given if isinstance(item, (str, list, tuple, dict, set))]
-    if name == "replace":
-        return (own + 1) * (max(sizes, default=0) + 1) <= LONGEST
-    if name == "join" and given and isinstance(given[0], (str, list, tuple, dict, set)):
-        texts = [len(item) for item in given[0] if isinstance(item, str)]
-        return own * len(texts) + sum(texts) <= LONGEST
-    return name not in ("extend", "update") or own + sum(sizes) <= LONGEST
 
 
 def _huge(value: Value) -> bool:

@@ -8,7 +8,10 @@ class Signal(Exception):
 
 
 class Raised(Signal):
-    """It raises."""
+    """It raises `error`: an exception class of the project or of Python, or None if unknown."""
+
+    def __init__(self, error: Value = None) -> None:
+        self.error = error
 
 
 class Returned(Signal):
@@ -24,10 +27,6 @@ class LeftLoop(Signal):
 
 class NextTurn(Signal):
     """The loop goes on by `continue`."""
-
-
-class Generator(Signal):
-    """The function turns out to be a generator."""
 
 
 class Exhausted(Exception):

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..source import Module
-from .bindings import Bindings
 from .domain import (
     External,
     Function,
@@ -13,15 +12,18 @@ from .domain import (
     Unknown,
     Value,
 )
+from .exceptions import Exceptions
 from .foreign import FOREIGN
-from .literals import truth
-from .operators import iterate, operate, undecided
+from .literals import is_open, spoil, truth
+from .methods import CHANGES
+from .operators import undecided
 from .signals import LeftLoop, NextTurn, Raised, Returned, Signal
+from .streams import Stream, is_generator, iterate
 
 LONGEST_LOOP = 1000
 
 
-class Interpreter(Bindings):
+class Interpreter(Exceptions):
     """Runs the top level of modules, and functions of the project, on abstract values.
 
     One interpreter is one path through the program: see `explore`.
@@ -52,7 +54,10 @@ class Interpreter(Bindings):
             ast.Raise: self.raised,
             ast.Break: self.leave,
             ast.Continue: self.leave,
-            ast.Global: self.declare_global,
+            ast.Global: self.declare,
+            ast.Nonlocal: self.declare,
+            ast.Delete: self.delete,
+            ast.Assert: self.asserted,
         }
 
     # Modules and functions.
@@ -74,6 +79,8 @@ class Interpreter(Bindings):
     def run_function(self, function: Function, scope: Scope) -> Value:
         if isinstance(function.node, ast.Lambda):
             return self.evaluate(function.node.body, scope)
+        if is_generator(function.node):
+            return self.generate(function, scope)
         try:
             self.run(function.node.body, scope)
         except Returned as result:
@@ -81,6 +88,31 @@ class Interpreter(Bindings):
         except (LeftLoop, NextTurn):
             pass
         return None
+
+    def generate(self, function: Function, scope: Scope) -> Stream:
+        """A generator: its body is run when its items are asked for."""
+
+        def make() -> list[Value] | None:
+            found: list[Value] = []
+
+            def receive(value: Value) -> None:
+                if len(found) >= LONGEST_LOOP:
+                    raise Raised(None)
+                found.append(value)
+
+            self.receivers[scope] = receive
+            try:
+                self.run(function.node.body, scope)  # type: ignore[arg-type]
+            except Returned:
+                pass
+            finally:
+                del self.receivers[scope]
+            return None if is_open(found) or len(found) >= LONGEST_LOOP else found
+
+        stream = Stream(make)
+        if function.node in self.managers:
+            stream.manager = (function, scope)
+        return stream
 
     def run(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
@@ -99,9 +131,6 @@ class Interpreter(Bindings):
 
     def returned(self, node: ast.Return, scope: Scope) -> None:
         raise Returned(None if node.value is None else self.evaluate(node.value, scope))
-
-    def raised(self, node: ast.Raise, scope: Scope) -> None:
-        raise Raised
 
     def leave(self, node: ast.Break | ast.Continue, scope: Scope) -> None:
         raise LeftLoop if isinstance(node, ast.Break) else NextTurn
@@ -136,7 +165,8 @@ class Interpreter(Bindings):
         return isinstance(callee, Unknown)
 
     def loop(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
-        items = iterate(self.evaluate(node.iter, scope))
+        value = self.evaluate(node.iter, scope)
+        items = list(value) if isinstance(value, set) and not is_open(value) else iterate(value)
         if items is None or len(items) > LONGEST_LOOP:
             self.blur(node, node.target, scope)
             return
@@ -156,6 +186,7 @@ class Interpreter(Bindings):
             if known is None:
                 break
             if not known:
+                self.run(node.orelse, scope)
                 return
             try:
                 self.run(node.body, scope)
@@ -182,38 +213,9 @@ class Interpreter(Bindings):
                 targets = [inner.target]
             for changed in targets:
                 self.bind_target(changed, undecided(node, scope), scope)
-
-    def context(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
-        for item in node.items:
-            value = self.evaluate(item.context_expr, scope)
-            if item.optional_vars is not None:
-                self.bind_target(item.optional_vars, value, scope)
-        self.run(node.body, scope)
-
-    def attempt(self, node: ast.Try | ast.TryStar, scope: Scope) -> None:
-        try:
-            self.run(node.body, scope)
-            self.run(node.orelse, scope)
-            if any(map(self.is_local_fallback, node.handlers)):
-                self.fall_back(node, scope)
-        except Raised:
-            if not node.handlers:
-                self.run(node.finalbody, scope)
-                raise
-            self.run(node.handlers[0].body, scope)
-        self.run(node.finalbody, scope)
-
-    def is_local_fallback(self, handler: ast.ExceptHandler) -> bool:
-        return any(isinstance(inner, (ast.Import, ast.ImportFrom)) for inner in handler.body)
-
-    def fall_back(self, node: ast.Try | ast.TryStar, scope: Scope) -> None:
-        """Take from the handlers what the body could not import from the project."""
-        before = dict(scope.names)
-        for handler in node.handlers:
-            self.run(handler.body, scope)
-        for name, value in before.items():
-            if not isinstance(value, (External, Unknown)):
-                scope.names[name] = value
+            called = inner.func if isinstance(inner, ast.Call) else None
+            if isinstance(called, ast.Attribute) and called.attr in CHANGES:
+                spoil(self.evaluate(called.value, scope), undecided(node, scope))
 
     def match(self, node: ast.Match, scope: Scope) -> None:
         subject = self.evaluate(node.subject, scope)
@@ -227,19 +229,6 @@ class Interpreter(Bindings):
             if taken:
                 self.run(case.body, scope)
                 return
-
-    def fits(self, pattern: ast.pattern, subject: Value, scope: Scope) -> bool | None:
-        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
-            if pattern.name is not None:
-                scope.names[pattern.name] = subject
-            return True
-        if isinstance(pattern, ast.MatchOr):
-            results = [self.fits(item, subject, scope) for item in pattern.patterns]
-            return True if True in results else None if None in results else False
-        if isinstance(pattern, ast.MatchValue):
-            value = self.evaluate(pattern.value, scope)
-            return truth(operate(ast.Eq(), subject, value, pattern, scope))
-        return None
 
 
 def _typing(node: ast.If) -> bool:

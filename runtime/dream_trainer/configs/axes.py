@@ -44,6 +44,7 @@ def resolve_axes(
     `local_world_size` is the number of processes on one node (default: all on one).
     Raises `ConfigError` with the sizes that would fit.
     """
+    parameters.__post_init__()  # Fields may have been set since.
     node = local_world_size or world_size
     axes = _solve(parameters, world_size, node)
     if axes is None:
