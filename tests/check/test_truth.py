@@ -7,7 +7,7 @@ from truth_configs import make_case
 from truth_runtime import Fault, Truth
 from truth_verdicts import Verdict, judge, try_case
 
-SAMPLE = range(60, 120)
+SAMPLE = range(100, 160)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ VERBS = {
     "apply_pipeline_parallel": ("cut_model", "pipeline", "PipelineStage", "build_stage"),
     "apply_tensor_parallel": ("parallelize_module", "distribute_module"),
     "apply_activation_checkpointing": (
+        "checkpoint",
         "checkpoint_forward",
         "checkpoint_wrapper",
         "apply_activation_checkpointing",

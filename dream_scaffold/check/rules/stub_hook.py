@@ -20,7 +20,7 @@ configuration calls is left alone.
 
 from collections.abc import Iterator
 
-from ..facts import Match, Project, Severity
+from ..facts import Match, Project, Severity, Trainer
 
 CODE = "DT202"
 NAME = "stub-hook"
@@ -61,6 +61,16 @@ PASSES = (
 
 MATCHES = (
     """
+    from torch import nn
+
+    class MyTrainer(Complete):
+        def configure_models(self):
+            self.model = nn.Linear(2, 2)
+
+        def init_weights(self):
+            pass
+    """,
+    """
     class MyTrainer(Complete):
         def apply_compile(self):
             pass
@@ -92,7 +102,14 @@ def check(project: Project) -> Iterator[Match]:
     for trainer in project.trainers:
         for name, hook in project.hooks.items():
             method = trainer.methods.get(name)
-            if method is None or not method.stub or hook.needed == "optional":
+            if method is None or not method.stub:
+                continue
+            if hook.needed == "optional":
+                if name == "init_weights" and _has_models(trainer):
+                    fact = (
+                        "init_weights is still a stub: every weight keeps the garbage of memory."
+                    )
+                    yield Match(method.place, fact, f"Write it: {hook.purpose}; or leave it out.")
                 continue
             if hook.needed == "always":
                 message = f"Every run calls {hook.call}, which is still a stub."
@@ -110,3 +127,7 @@ def check(project: Project) -> Iterator[Match]:
                         config=config.name,
                         notes=config.reasons[name],
                     )
+
+
+def _has_models(trainer: Trainer) -> bool:
+    return any(model.certain for model in trainer.behaviour.models.values())

@@ -113,6 +113,7 @@ def _alternatives(record: Record) -> Iterator[dict[str, object]]:
     """The fields of `record` as real values, once for each way its unknown ones may turn out."""
     names: list[str] = []
     choices: list[tuple[object, ...]] = []
+    beside_auto = any(record.fields.get(name) == "auto" for name in DEGREES)
     count = 1
     cls = parameter_class(record.cls) or configs.DeviceParameters
     for field in dataclass_fields(cls):
@@ -123,7 +124,7 @@ def _alternatives(record: Record) -> Iterator[dict[str, object]]:
         default = getattr(cls, field.name, None)
         if default is None and callable(field.default_factory):
             default = field.default_factory()
-        several = _choices(field.name, default)
+        several = _choices(field.name, default, beside_auto)
         # Beyond the limit a field keeps its default: the configuration stays undecided.
         choices.append(several if count * len(several) <= MOST_ALTERNATIVES else (default,))
         count *= len(choices[-1])
@@ -131,10 +132,11 @@ def _alternatives(record: Record) -> Iterator[dict[str, object]]:
         yield dict(zip(names, combination, strict=True))
 
 
-def _choices(name: str, default: object) -> tuple[object, ...]:
+def _choices(name: str, default: object, beside_auto: bool) -> tuple[object, ...]:
     """What an unknown field may be, as far as anything depends on it."""
     if name in DEGREES:
-        return (1, "auto")
+        # Beside another "auto" only numbers are left.
+        return (1, 2) if beside_auto else (1, "auto")
     if isinstance(default, bool):
         return (default, not default)
     return (default,)
