@@ -152,7 +152,10 @@ def _damage_tree(text: str, chance: random.Random) -> str:
         kind = ast.expr if isinstance(item, ast.expr) else ast.stmt
         other = chance.choice([node for node in nodes if isinstance(node, kind)])
         # A copy: a node that contained itself could not be written down.
-        copy = ast.parse(ast.unparse(other)).body[0]
+        try:
+            copy = ast.parse(ast.unparse(other)).body[0]
+        except SyntaxError:
+            continue  # An earlier change has made it what Python does not allow.
         new = copy.value if kind is ast.expr and isinstance(copy, ast.Expr) else copy
         if not isinstance(new, kind):
             continue

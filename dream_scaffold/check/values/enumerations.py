@@ -7,11 +7,17 @@ CLASSES = ("enum.Enum", "enum.IntEnum", "enum.StrEnum")
 
 
 def is_enumeration(cls: Value) -> bool:
-    if not isinstance(cls, Class):
-        return False
-    return any(isinstance(base, External) and base.name in CLASSES for base in cls.bases) or any(
-        is_enumeration(base) for base in cls.bases[:3] if base is not cls
-    )
+    """Whether a class derives from one of `enum`."""
+    seen: set[int] = set()
+    pending: list[Value] = [cls]
+    while pending:
+        base = pending.pop()
+        if isinstance(base, External) and base.name in CLASSES:
+            return True
+        if isinstance(base, Class) and id(base) not in seen:
+            seen.add(id(base))
+            pending += base.bases
+    return False
 
 
 def make_members(cls: Class) -> None:
