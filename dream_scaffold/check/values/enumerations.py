@@ -9,7 +9,7 @@ CLASSES = ("enum.Enum", "enum.IntEnum", "enum.StrEnum")
 def is_enumeration(cls: Value) -> bool:
     """Whether a class derives from one of `enum`."""
     seen: set[int] = set()
-    pending: list[Value] = [cls]
+    pending: list[Value] = [cls] if isinstance(cls, Class) else []
     while pending:
         base = pending.pop()
         if isinstance(base, External) and base.name in CLASSES:
