@@ -110,7 +110,8 @@ def test_a_body_of_the_template_and_its_imports(write: Write) -> None:
             self.net = Net()
 
           def init_weights(self):
-            pass
+            for layer in self.net.layers:
+                layer.reset_parameters()
 
         config = DreamTrainerConfig(
             device_parameters=DeviceParameters.FSDP(compile_model=False)
