@@ -1,5 +1,6 @@
 """The `dream` command, and `python -m dream_scaffold`."""
 
+import gc
 import sys
 
 
@@ -9,6 +10,8 @@ def main() -> None:
     It is what is run most often, by people, editors and hooks, and parsing options would take
     a third of its time.
     """
+    # Collecting garbage would take a tenth of a command that is over in half a second.
+    gc.disable()
     command, *rest = sys.argv[1:] or [""]
     if command == "check" and not any(word.startswith("-") for word in rest):
         sys.exit(_check(tuple(rest)))
@@ -18,10 +21,6 @@ def main() -> None:
 
 
 def _check(paths: tuple[str, ...]) -> int:
-    import gc
-
-    # Collecting garbage would take a tenth of a command that is over in half a second.
-    gc.disable()
     from .check import Options, run
 
     try:

@@ -1,6 +1,5 @@
 """The `dream` command: parsing, exit codes, printing."""
 
-import gc
 import sys
 from typing import Annotated
 
@@ -65,12 +64,8 @@ app.command("doctor")(doctor_command)
 
 def main() -> None:
     """Run the command; a `DreamError` becomes two lines and exit code 2."""
-    # Collecting garbage would take a tenth of a command that is over in half a second.
-    gc.disable()
     try:
         app()
     except DreamError as error:
         typer.echo(f"error: {error.fact}\nhelp: {error.remedy}", err=True)
         sys.exit(REFUSED)
-    finally:
-        gc.enable()

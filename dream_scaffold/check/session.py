@@ -35,8 +35,7 @@ def run(options: Options) -> int:
         if result.options.output_format in OFFERING:
             from .fix.proposals import with_fixes
 
-            trainers, sources = result.project.trainers, result.sources
-            result = replace(result, findings=with_fixes(result.findings, trainers, sources))
+            result = replace(result, findings=with_fixes(result))
         text = render(result)
     except DreamError as error:
         print(f"error: {error.fact}\nhelp: {error.remedy}", file=sys.stderr)

@@ -8,7 +8,7 @@ from .. import __version__, resources
 from ..errors import DreamError
 from ..project.answers import ANSWERS, find_project, read_answers
 from ..project.render import RUNTIME
-from ..project.snapshot import FOLDER, read_snapshot
+from ..project.snapshot import FOLDER, Snapshot, read_snapshot
 from ..project.update.journal import PLAN
 from ..project.update.threeway import has_markers
 from .reading import Reading
@@ -31,16 +31,16 @@ def probe(folder: Path) -> Iterator[Reading]:
     else:
         text = f"{version}, and this is dream {__version__}"
         yield Reading("project", "template", "note", text, "dream update")
-    yield from _update(project)
-    yield from _runtime(project)
+    snapshot = read_snapshot(project)
+    yield from _update(project, snapshot)
+    yield from _runtime(project, snapshot)
     yield from _check(project)
 
 
-def _update(project: Path) -> Iterator[Reading]:
+def _update(project: Path, snapshot: Snapshot) -> Iterator[Reading]:
     if (project / FOLDER / PLAN).is_file():
         remedy = "dream update goes on where it stopped; dream update --abort takes it back."
         yield Reading("project", "update", "bad", "the last one was cut off", remedy)
-    snapshot = read_snapshot(project)
     names = sorted({*snapshot.files, *snapshot.lost})
     marked = [name for name in names if _is_marked(project / name)]
     if marked:
@@ -59,8 +59,7 @@ def _is_marked(path: Path) -> bool:
     return path.is_file() and has_markers(path.read_text(encoding="utf-8", errors="replace"))
 
 
-def _runtime(project: Path) -> Iterator[Reading]:
-    snapshot = read_snapshot(project)
+def _runtime(project: Path, snapshot: Snapshot) -> Iterator[Reading]:
     own = {name: content for name, content in snapshot.files.items() if name.startswith(RUNTIME)}
     edited = [
         name

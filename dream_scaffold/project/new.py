@@ -1,13 +1,12 @@
 """`dream new`: from options to a project on disk, in one piece."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import DreamError
+from .difference import difference
 from .git import commit_all, repository_around
 from .options import Options
 from .place import check_target, clear_up, put, staged
@@ -99,7 +98,13 @@ def preview(target: Path, options: Options) -> Preview:
             if (target / name).is_file()
             and (target / name).read_bytes() != (project / name).read_bytes()
         ]
-        lines = [line for name in differing for line in _difference(target, project, name)]
+        lines = [
+            line
+            for name in differing
+            for line in difference(
+                name, (target / name).read_bytes(), (project / name).read_bytes()
+            )
+        ]
         return Preview(
             options=options,
             folder=target,
@@ -108,14 +113,6 @@ def preview(target: Path, options: Options) -> Preview:
             replaced=differing,
             diff="\n".join(lines),
         )
-
-
-def _difference(old: Path, new: Path, name: str) -> Iterator[str]:
-    before, after = (
-        (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
-        for folder in (old, new)
-    )
-    return unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
 
 
 def _first_commit(project: Path, target: Path) -> str:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
+from .. import resources
 from .render import RUNTIME
 
 FOLDER = ".dream"
@@ -53,7 +54,10 @@ def write_snapshot(project: Path) -> None:
 
 
 def read_snapshot(project: Path) -> Snapshot:
-    """The texts that were generated, each held against its hash."""
+    """The texts that were generated, each held against its hash.
+
+    A file of the runtime that the archive lacks is the shipped one, if that has its hash.
+    """
     folder = project / FOLDER
     try:
         lines = (folder / HASHES).read_text(encoding="utf-8").splitlines()
@@ -64,12 +68,24 @@ def read_snapshot(project: Path) -> Snapshot:
     for path in sorted((folder / BASE).rglob("*")):
         if path.is_file():
             found[path.relative_to(folder / BASE).as_posix()] = path.read_bytes()
-    files = {
+    files = _as_recorded(found, hashes)
+    shipped = {
+        name: path.read_bytes()
+        for name in hashes
+        if name.startswith(f"{RUNTIME}/") and name not in files
+        if (path := resources.runtime().parent / name).is_file()
+    }
+    files |= _as_recorded(shipped, hashes)
+    return Snapshot(files=files, lost=frozenset({*hashes, *found} - set(files)))
+
+
+def _as_recorded(texts: dict[str, bytes], hashes: dict[str, str]) -> dict[str, bytes]:
+    """Those of `texts` that have the recorded hash."""
+    return {
         name: content
-        for name, content in found.items()
+        for name, content in texts.items()
         if hashes.get(name) == sha256(content).hexdigest()
     }
-    return Snapshot(files=files, lost=frozenset({*hashes, *found} - set(files)))
 
 
 def _read_archive(path: Path) -> dict[str, bytes]:

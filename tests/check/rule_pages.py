@@ -160,7 +160,7 @@ def _fixes_in(sample: str, code: str) -> Iterator[Fix]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text((PRELUDE if name == "train.py" else "") + text, encoding="utf-8")
         result = check(Options(paths=("train.py",), **options_of(sample)))
-        found = with_fixes(result.findings, result.project.trainers, result.sources)
+        found = with_fixes(result)
     for each in found:
         if each.code == code and each.fix is not None:
             yield each.fix

@@ -46,7 +46,7 @@ def is_of_model(call: Call, behaviour: Behaviour) -> bool:
     if not isinstance(function, Path):
         return False
     return any(
-        function.dotted == model.path or function.dotted in (f"{model.path}.forward",)
+        function.dotted in (model.path, f"{model.path}.forward")
         for model in behaviour.models.values()
     )
 

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..engine import Result
 from ..facts import Edit, Finding, Fix, Place, Trainer
-from ..source import Module, Sources
+from ..source import Module
 from .hooks import missing_hook
 
 HOOK = re.compile(r"\b(?:call|calls) (?P<hook>\w+)\(")
@@ -14,12 +15,11 @@ FIELD = re.compile(r"^\w+ has no field (?P<wrong>\w+)\.$")
 NEAREST = re.compile(r"^Write (?P<right>\w+)\.$")
 
 
-def with_fixes(
-    findings: tuple[Finding, ...], trainers: tuple[Trainer, ...], sources: Sources
-) -> tuple[Finding, ...]:
-    """The findings, those of missing hooks and unknown keywords with fixes as well."""
-    modules = {module.shown: module for module in sources.modules()}
-    return tuple(_with_fix(finding, trainers, modules) for finding in findings)
+def with_fixes(result: Result) -> tuple[Finding, ...]:
+    """What a check found, missing hooks and unknown keywords with fixes as well."""
+    modules = {module.shown: module for module in result.sources.modules()}
+    trainers = result.project.trainers
+    return tuple(_with_fix(finding, trainers, modules) for finding in result.findings)
 
 
 def _with_fix(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import unified_diff
 
 from ...errors import DreamError
@@ -40,7 +40,7 @@ def fix(options: Options, overlay: Mapping[str, str] | None = None) -> Fixed:
     count = 0
     result = check(options, after)
     for _ in range(MOST_PASSES):
-        findings = with_fixes(result.findings, result.project.trainers, result.sources)
+        findings = with_fixes(result)
         paths = {edit.place.path for f in findings if f.fix is not None for edit in f.fix.edits}
         absolute = {path: os.path.abspath(path) for path in paths}
         for path in absolute.values():
@@ -53,7 +53,7 @@ def fix(options: Options, overlay: Mapping[str, str] | None = None) -> Fixed:
         count += done
         after |= {absolute[shown]: text for shown, text in changed.items()}
         result = check(options, after)
-    return Fixed(replace(result, options=result.options), before, after, count)
+    return Fixed(result, before, after, count)
 
 
 def write_all(fixed: Fixed) -> None:

@@ -11,7 +11,7 @@ from ..source import Module
 from ..values.classes import find_member, is_trainer, linearize
 from ..values.domain import Class, External, Function, FunctionNode, Scope, Value
 from ..values.statements import Interpreter
-from .frame import Frame
+from .frame import Frame, Given
 from .objects import origin_of
 from .spots import Written
 from .statements import Statements
@@ -232,9 +232,8 @@ def _import(walker: Statements, node: ast.stmt, frame: Frame) -> None:
         for decorator in node.decorator_list:
             found = walker.term(decorator, frame)
             if isinstance(found, Foreign) and found.name.startswith("dream_trainer."):
-                walker.emit(
-                    found, [Code(node.name, "function", None)], {}, False, decorator, frame
-                )
+                given = Given([Code(node.name, "function", None)])
+                walker.emit(found, given, decorator, frame)
     elif isinstance(node, ast.ClassDef):
         inner = frame.inner()
         for statement in node.body:

@@ -1,7 +1,7 @@
 """Calls: the project's own functions are followed, everything else is an act."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..facts import (
@@ -21,7 +21,7 @@ from ..values.classes import find_member
 from ..values.domain import Class, Function
 from .elements import either
 from .expressions import Expressions
-from .frame import Above, Frame, Local
+from .frame import Above, Frame, Given, Local
 from .spots import Written, WrittenCall
 
 DEEPEST = 10
@@ -67,48 +67,33 @@ class Calls(Expressions):
                 keywords |= dict(zip(names, value.items, strict=True))
             else:
                 keywords["**"], is_open = value, True
-        return self.call(function, arguments, keywords, is_open, node, frame)
+        return self.call(function, Given(arguments, keywords, is_open), node, frame)
 
-    def call(
-        self,
-        function: Term,
-        arguments: Sequence[Term],
-        keywords: Mapping[str, Term],
-        is_open: bool,
-        node: ast.AST,
-        frame: Frame,
-    ) -> Term:
+    def call(self, function: Term, given: Given, node: ast.AST, frame: Frame) -> Term:
         if isinstance(function, Call) and function.last == "partial" and function.arguments:
-            merged = {**function.keywords, **keywords}
+            merged = {**function.keywords, **given.keywords}
             first, *before = function.arguments
-            return self.call(first, [*before, *arguments], merged, is_open, node, frame)
+            both = Given([*before, *given.positional], merged, given.is_open)
+            return self.call(first, both, node, frame)
         found = self.definition(function)
         if found is not None:
             code, receiver = found
             if isinstance(function, Path) and function.dotted.count(".") > 1:
-                self.emit(function, arguments, keywords, is_open, node, frame)
-            returned = self.follow(code, receiver, arguments, keywords, is_open, node, frame)
+                self.emit(function, given, node, frame)
+            returned = self.follow(code, receiver, given, node, frame)
             if returned is not None:
                 return returned
-        self.follow_all(function, arguments, keywords, is_open, node, frame)
-        special = self.special(function, arguments, node, frame)
+        self.follow_all(function, given, node, frame)
+        special = self.special(function, given.positional, node, frame)
         if special is not None:
             return special
-        made = self.emit(function, arguments, keywords, is_open, node, frame)
+        made = self.emit(function, given, node, frame)
         self.call_back(made, frame, node)
         return made
 
-    def emit(
-        self,
-        function: Term,
-        arguments: Sequence[Term],
-        keywords: Mapping[str, Term],
-        is_open: bool,
-        node: ast.AST,
-        frame: Frame,
-    ) -> Call:
+    def emit(self, function: Term, given: Given, node: ast.AST, frame: Frame) -> Call:
         spot: Any = WrittenCall(frame.module, node)
-        made = Call(function, tuple(arguments), keywords, spot, is_open)
+        made = Call(function, tuple(given.positional), given.keywords, spot, given.is_open)
         self.act("call", made, node, frame)
         return made
 
@@ -133,15 +118,7 @@ class Calls(Expressions):
             return None
         return found[1], None if found[1].kind == "staticmethod" else receiver
 
-    def follow_all(
-        self,
-        function: Term,
-        arguments: Sequence[Term],
-        keywords: Mapping[str, Term],
-        is_open: bool,
-        node: ast.AST,
-        frame: Frame,
-    ) -> None:
+    def follow_all(self, function: Term, given: Given, node: ast.AST, frame: Frame) -> None:
         """A method of every module below another: follow that of each of their classes."""
         if not isinstance(function, Path) or ".**." not in function.dotted:
             return
@@ -152,8 +129,7 @@ class Calls(Expressions):
                 seen.add(cls.node)
                 found = find_member(cls, name)
                 if found is not None and isinstance(found[1], Function):
-                    receiver = Path(path)
-                    self.follow(found[1], receiver, arguments, keywords, is_open, node, frame)
+                    self.follow(found[1], Path(path), given, node, frame)
 
     def special(
         self, function: Term, arguments: Sequence[Term], node: ast.AST, frame: Frame
@@ -175,9 +151,7 @@ class Calls(Expressions):
         self,
         code: Function | Local,
         receiver: Term | None,
-        arguments: Sequence[Term],
-        keywords: Mapping[str, Term],
-        is_open: bool,
+        given: Given,
         node: ast.AST,
         frame: Frame,
         constructing: bool = False,
@@ -199,8 +173,9 @@ class Calls(Expressions):
         inner.guards = frame.guards
         inner.via = (*frame.via, Written(frame.module, node))
         inner.constructing = frame.constructing or constructing
-        given = list(arguments) if receiver is None else [receiver, *arguments]
-        self.fill(code, given, keywords, is_open, inner)
+        if receiver is not None:
+            given = given._replace(positional=[receiver, *given.positional])
+        self.fill(code, given, inner)
         self.active.append(key)
         try:
             return self.walk_function(code.node, inner)
@@ -210,7 +185,7 @@ class Calls(Expressions):
     def follow_property(
         self, function: Function, receiver: Term, frame: Frame, node: ast.AST
     ) -> Term:
-        found = self.follow(function, receiver, (), {}, False, node, frame)
+        found = self.follow(function, receiver, Given(), node, frame)
         return Unsure() if found is None else found
 
     def walk_function(self, node: ast.AST, frame: Frame) -> Term:
@@ -225,15 +200,9 @@ class Calls(Expressions):
                 return Display("list", tuple(frame.returns), is_open=True)
         return either(frame.returns) if frame.returns else Constant(None)
 
-    def fill(
-        self,
-        code: Function | Local,
-        given: list[Term],
-        keywords: Mapping[str, Term],
-        is_open: bool,
-        frame: Frame,
-    ) -> None:
+    def fill(self, code: Function | Local, given: Given, frame: Frame) -> None:
         """Bind parameters to what a call gives."""
+        arguments, keywords, is_open = given
         parameters = code.node.args
         positional = [item.arg for item in parameters.posonlyargs + parameters.args]
         names = positional + [item.arg for item in parameters.kwonlyargs]
@@ -248,10 +217,10 @@ class Calls(Expressions):
             defaults |= {key.arg: self.term(value, code.frame) for key, value in pairs if value}
         for name in names:
             frame.names[name] = Unsure() if is_open else defaults.get(name) or Unsure()
-        frame.names |= dict(zip(positional, given, strict=False))
+        frame.names |= dict(zip(positional, arguments, strict=False))
         frame.names |= {name: value for name, value in keywords.items() if name in names}
         if parameters.vararg is not None:
-            rest = tuple(given[len(positional) :])
+            rest = tuple(arguments[len(positional) :])
             frame.names[parameters.vararg.arg] = Display("tuple", rest, is_open=is_open)
         if parameters.kwarg is not None:
             rest_names = [name for name in keywords if name not in names]
@@ -280,14 +249,15 @@ class Calls(Expressions):
         inner = frame.inner()
         inner.guards += (Guard("callback", call, Written(frame.module, node)),)
         receiver = call.receiver
-        given: list[Term] = []
+        elements: list[Term] = []
         if call.last == "apply" and isinstance(receiver, Path):
-            given = [Path(f"{receiver.dotted}.**")]
+            elements = [Path(f"{receiver.dotted}.**")]
         elif call.last in ("map", "filter") and len(call.arguments) > 1:
-            given = [self.element(argument) for argument in call.arguments[1:]]
+            elements = [self.element(argument) for argument in call.arguments[1:]]
         for definition, bound in callbacks:
             if definition.node not in self.followed:
-                self.follow(definition, bound, given, {}, not given, node, inner)
+                given = Given(elements, is_open=not elements)
+                self.follow(definition, bound, given, node, inner)
 
 
 def _constant_keys(value: Term) -> list[str] | None:

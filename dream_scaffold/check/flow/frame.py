@@ -1,5 +1,7 @@
 """Names and circumstances while a body is followed; terms that no rule sees."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..facts import Guard, Spot, Term
@@ -61,6 +63,15 @@ class Frame:
         frame.owner, frame.receiver = self.owner, self.receiver
         frame.guards, frame.via, frame.constructing = self.guards, self.via, self.constructing
         return frame
+
+
+class Given(NamedTuple):
+    """What a call is given."""
+
+    positional: Sequence[Term] = ()
+    keywords: Mapping[str, Term] = MappingProxyType({})
+    is_open: bool = False
+    """Whether there may be arguments that are not shown."""
 
 
 class Local(NamedTuple):

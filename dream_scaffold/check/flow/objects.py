@@ -1,14 +1,13 @@
 """What is assigned to paths: attributes of the trainer, and the modules below them."""
 
 import ast
-from collections.abc import Mapping, Sequence
 
 from ..facts import Call, Code, Constant, Display, Either, Foreign, Path, Term
 from ..values.classes import find_member
 from ..values.domain import Class, Function
 from .calls import Calls
 from .elements import either
-from .frame import Frame
+from .frame import Frame, Given
 
 UNCHANGED = frozenset(
     {"to", "cuda", "cpu", "float", "half", "bfloat16", "double", "train", "eval", "share_memory"}
@@ -76,19 +75,15 @@ class Objects(Calls):
             if display.kind != "dict" and inner in self.instances:
                 self.instances.setdefault(f"{dotted}.*", self.instances[inner])
 
-    def emit(
-        self,
-        function: Term,
-        arguments: Sequence[Term],
-        keywords: Mapping[str, Term],
-        is_open: bool,
-        node: ast.AST,
-        frame: Frame,
-    ) -> Call:
-        made = super().emit(function, arguments, keywords, is_open, node, frame)
-        if arguments and isinstance(function, Path) and function.last in ("append", "insert"):
+    def emit(self, function: Term, given: Given, node: ast.AST, frame: Frame) -> Call:
+        made = super().emit(function, given, node, frame)
+        if (
+            given.positional
+            and isinstance(function, Path)
+            and function.last in ("append", "insert")
+        ):
             owner = function.dotted.rpartition(".")[0]
-            self.add_element(owner, Constant(None), arguments[-1], frame, node)
+            self.add_element(owner, Constant(None), given.positional[-1], frame, node)
         return made
 
     def add_element(
@@ -117,9 +112,7 @@ class Objects(Calls):
         self.follow(
             found[1],
             Path(dotted),
-            made.arguments,
-            made.keywords,
-            made.is_open,
+            Given(made.arguments, made.keywords, made.is_open),
             node,
             frame,
             constructing=True,

@@ -10,11 +10,11 @@ from ..engine import check
 from ..facts import Finding, Place
 from ..fix.edits import applied
 from ..fix.proposals import with_fixes
+from ..fix.run import MOST_PASSES
 from ..options import Options
 from ..source import SKIPPED_FOLDERS, is_runtime, project_root
 from .documents import Document
 
-MOST_PASSES = 20
 MARK = "dream_trainer"
 """Whoever uses the runtime names it."""
 
@@ -79,9 +79,7 @@ def fix_all(snapshot: Snapshot, options: Options, path: str) -> str:
         shown, texts = os.path.relpath(path), snapshot.texts
         for _ in range(MOST_PASSES):
             result = check(_options(snapshot, options), texts)
-            trainers, sources = result.project.trainers, result.sources
-            findings = with_fixes(result.findings, trainers, sources)
-            changed, _count = applied({shown: texts[path]}, findings, unsafe=False)
+            changed, _ = applied({shown: texts[path]}, with_fixes(result), unsafe=False)
             if not changed:
                 break
             texts[path] = changed[shown]
@@ -93,7 +91,7 @@ def _report(snapshot: Snapshot, options: Options) -> Report:
     result = check(_options(snapshot, options), texts)
     read = {module.path: module.text for module in result.sources.modules()}
     found: dict[str, list[Finding]] = {}
-    for finding in with_fixes(result.findings, result.project.trainers, result.sources):
+    for finding in with_fixes(result):
         found.setdefault(os.path.abspath(finding.place.path), []).append(finding)
     findings = {path: tuple(items) for path, items in found.items()}
     return Report(snapshot, findings, {**read, **texts})

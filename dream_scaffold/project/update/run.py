@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ... import __version__, resources
+from ... import __version__
 from ...errors import DreamError
 from ..answers import Answers, changed, read_answers
 from ..options import Options
 from ..place import uninterrupted
-from ..render import RUNTIME, render_project, ruff
+from ..render import render_project, ruff
 from ..snapshot import FOLDER, Snapshot, read_snapshot, write_snapshot
 from .journal import ASIDE, PLAN, STAGE, UNDO, Write, apply, finish, undo
 from .plan import Change, Sides, plan
@@ -61,7 +61,7 @@ def update(project: Path, overrides: dict[str, Any], *, dry_run: bool = False) -
         render_project(options, fresh)
         write_snapshot(fresh)
         new = dict(_texts(fresh))
-        snapshot = _reproduced(project, read_snapshot(project))
+        snapshot = read_snapshot(project)
         yours = _read(project, {*snapshot.files, *snapshot.lost, *new})
         _refuse_markers(yours)
         sides = Sides(
@@ -174,23 +174,6 @@ def _others(
                 if name not in yours and name not in snapshot.files:
                     found[name] = path.read_bytes()
     return found
-
-
-def _reproduced(project: Path, snapshot: Snapshot) -> Snapshot:
-    """A snapshot whose lost runtime files come from the shipped one, where hashes agree."""
-    from hashlib import sha256
-
-    recorded = project / FOLDER / "hashes.sha256"
-    lines = recorded.read_text(encoding="utf-8").splitlines() if recorded.is_file() else []
-    hashes = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    files = dict(snapshot.files)
-    for name in snapshot.lost:
-        shipped = resources.runtime().parent / name
-        if name.split("/")[0] == RUNTIME and shipped.is_file():
-            content = shipped.read_bytes()
-            if sha256(content).hexdigest() == hashes.get(name):
-                files[name] = content
-    return Snapshot(files=files, lost=snapshot.lost - set(files))
 
 
 def _refuse_markers(yours: dict[str, bytes]) -> None:

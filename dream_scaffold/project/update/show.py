@@ -4,10 +4,10 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from difflib import unified_diff
 from typing import Any
 
 from ... import __version__
+from ..difference import difference
 from ..render import RUNTIME
 from ..verify import check_project
 from .plan import Change
@@ -75,13 +75,7 @@ def _diffs(done: Updated) -> Iterator[str]:
 
 
 def _diff(change: Change) -> Iterator[str]:
-    before, after = (
-        (content or b"").decode(errors="replace").splitlines()
-        for content in (change.before, change.after)
-    )
-    old = "/dev/null" if change.before is None else f"a/{change.path}"
-    new = "/dev/null" if change.after is None else f"b/{change.path}"
-    yield from unified_diff(before, after, old, new, lineterm="")
+    return difference(change.path, change.before, change.after)
 
 
 def as_json(done: Updated, diff: bool) -> str:
