@@ -8,6 +8,7 @@ from .. import __version__, resources
 from ..errors import DreamError
 from ..project.answers import ANSWERS, find_project, read_answers
 from ..project.render import RUNTIME
+from ..project.requirements import missing_packages
 from ..project.snapshot import FOLDER, Snapshot, read_snapshot
 from ..project.update.journal import PLAN
 from ..project.update.threeway import has_markers
@@ -31,6 +32,11 @@ def probe(folder: Path) -> Iterator[Reading]:
     else:
         text = f"{version}, and this is dream {__version__}"
         yield Reading("project", "template", "note", text, "dream update")
+    if missing := missing_packages(project):
+        text = f"not installed: {', '.join(missing)}"
+        yield Reading("project", "requirements", "bad", text, "pip install -e .")
+    else:
+        yield Reading("project", "requirements", "ok", "installed")
     snapshot = read_snapshot(project)
     yield from _update(project, snapshot)
     yield from _runtime(project, snapshot)

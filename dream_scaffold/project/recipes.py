@@ -15,6 +15,9 @@ class Recipe:
     advice: str
     """When to take it."""
 
+    requires: tuple[str, ...] = ()
+    """What its projects install beside the runtime's own needs."""
+
     parts: frozenset[str] = frozenset(PARTS)
     """The parts of `--parallel` that make sense for it."""
 
@@ -30,18 +33,21 @@ RECIPES = {
     "vision": Recipe(
         meaning="a small vision transformer that reads digits",
         advice="Images and labels: a dataset, a sampler, accuracy.",
+        requires=("scikit-learn>=1.4",),
         parts=frozenset({"single", "ddp", "fsdp", "hsdp", "tp"}),
         why_not="an image is a short sequence, and the model is not deep",
     ),
     "gan": Recipe(
         meaning="two models and two optimizers in alternating steps",
         advice="An algorithm of your own, such as GANs and RL.",
+        requires=("scikit-learn>=1.4",),
         parts=frozenset({"single", "ddp", "fsdp", "hsdp"}),
         why_not="its two models are small, and shard or replicate as a whole",
     ),
     "finetune": Recipe(
         meaning="a Hugging Face language model, tuned by LoRA or as a whole",
         advice="You have a model of the hub, and prompts with answers.",
+        requires=("transformers>=5", "safetensors>=0.4"),
         parts=frozenset({"single", "ddp", "fsdp", "hsdp"}),
         why_not="its model is one of transformers, whose layers it does not split",
     ),

@@ -37,6 +37,7 @@ def _render(options: Options, target: Path) -> None:
             "preset": mode.preset,
             "degrees": mode.degrees,
             "ranks": mode.ranks,
+            "requires": RECIPES[options.recipe].requires,
             "version": __version__,
         }
         run_copy(

@@ -2,10 +2,10 @@
 
 import json
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
 
 from .new import Created, Preview
+from .requirements import missing_packages
 
 LISTED = 8
 """Replaced files named one by one; of more, the number is given."""
@@ -74,8 +74,8 @@ def _files(project: Path) -> list[str]:
 def _next(created: Created, path: str) -> list[str]:
     """The commands to run now."""
     enter = [f"cd {shlex.quote(path)}"] if path not in (".", "./") else []
-    # The wheel of `dream` brings no torch: whoever only scaffolds has none yet.
-    install = [] if find_spec("torch") else ["pip install -e ."]
+    # The wheel of `dream` brings none of them: whoever only scaffolds has no torch yet.
+    install = ["pip install -e ."] if missing_packages(created.folder) else []
     return [*enter, *install, created.options.launch, "dream check"]
 
 

@@ -171,6 +171,12 @@ def test_the_project(tmp_path: Path) -> None:
     create(made, Options(name="mine", parallel="ddp"), git=False)
     found = by_name(list(project.probe(made / "tests")))
     assert {reading.state for reading in found.values()} == {"ok"}
+    pyproject = made / "pyproject.toml"
+    needs = pyproject.read_text()
+    pyproject.write_text(needs.replace('"rich>=13"', '"rich>=13", "not-there>=3"'))
+    reading = by_name(list(project.probe(made)))["requirements"]
+    assert reading.state == "bad" and reading.text == "not installed: not-there"
+    pyproject.write_text(needs)
     train = made / "train.py"
     text = train.read_text()
     train.write_text(text.replace("def apply_replicate", "def copies"))

@@ -311,7 +311,7 @@ def test_without_torch_the_next_command_installs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     created = create(tmp_path / "my-lm", Options(name="my-lm", parallel="single"), git=False)
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(report, "missing_packages", lambda project: ["torch"])
     assert report.describe(created, "my-lm").endswith(
         "Next:\n  cd my-lm\n  pip install -e .\n  python train.py\n  dream check"
     )
