@@ -285,7 +285,9 @@ class TrainerText:
             first, second = "Parallel", "MyTrainer(Parallel, DreamTrainer)"
         else:
             first, second = "Shared(DreamTrainer)", "MyTrainer(Shared)"
-        if style == "super" and "configure_models" in chosen:
+        # That a call of its own does not fit is what a type checker finds.
+        fits = "configure_models: misfit" not in self.breaks
+        if style == "super" and "configure_models" in chosen and fits:
             rest.append(method("configure_models", "", "super().configure_models()"))
         return start + class_text(first, some) + "\n\n" + class_text(second, rest)
 

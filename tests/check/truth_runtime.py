@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed._composable.contract import _get_registry
+from torch.distributed._composable.replicate import replicate
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from truth_cases import Case
@@ -43,6 +44,9 @@ STEPS = ("context_parallel_buffers", "training_step", "validation_step", "count_
 UNFIT = re.compile(
     r"(takes .*positional argument|missing \d+ required|unexpected keyword|multiple values)"
 )
+
+BEYOND = ("layers cannot fill",)
+"""Refusals that no rule is about: how many layers a model has, source need not show."""
 
 REFUSALS = (
     ("apply_fully_shard left", {"DT208", "DT210"}),
@@ -75,12 +79,16 @@ class Truth:
     unexplained: str = ""
     """An error for which no rule stands."""
 
+    beyond: bool = False
+    """Whether it was refused for what the rules are not about."""
+
     misfits: list[str] = field(default_factory=list)
     """Hooks that could not be called, and were not."""
 
     @property
     def stopped(self) -> bool:
-        return any(fault.stops for fault in self.faults) or bool(self.unexplained)
+        stops = any(fault.stops for fault in self.faults)
+        return stops or self.beyond or bool(self.unexplained)
 
     hook: str = ""
     """The last that was called."""
@@ -183,6 +191,8 @@ def _watched(trainer: Any, name: str, kind: str, truth: Truth) -> Any:
             truth.add(f"{name} left modules {other}", "DT214")
         if name == "apply_fully_shard":
             _note_foreign(trainer, args[0], truth)
+        if name == "apply_replicate":
+            _note_all_ranks(trainer, args[0], truth)
         return done
 
     return run
@@ -191,8 +201,24 @@ def _watched(trainer: Any, name: str, kind: str, truth: Truth) -> Any:
 def _note_foreign(trainer: Any, config: dict[str, Any], truth: Truth) -> None:
     modules = [part for model in trainer.named_models().values() for part in model.modules()]
     states = [part._get_fsdp_state() for part in modules if isinstance(part, FSDPModule)]
-    if any(state._mp_policy != config["mp_policy"] for state in states):
+    wanted = _precision(config["mp_policy"])
+    if any(_precision(state._mp_policy) != wanted for state in states):
         truth.add("fully_shard without its config", "DT209")
+
+
+def _note_all_ranks(trainer: Any, mesh: Any, truth: Truth) -> None:
+    """Without a mesh, gradients are averaged over all ranks, whatever they hold."""
+    modules = [part for model in trainer.named_models().values() for part in model.modules()]
+    states = [replicate.state(part) for part in modules if "replicate" in (_get_registry(part) or ())]
+    alone = any("device_mesh" not in state._init_kwargs for state in states)
+    if alone and mesh.size() < trainer.world.world_size:
+        truth.add("replicate without its mesh", "DT209")
+
+
+def _precision(policy: Any) -> tuple[torch.dtype, torch.dtype]:
+    """What a policy computes and reduces in; no dtype is that of the parameters."""
+    parameters = policy.param_dtype or torch.float32
+    return parameters, policy.reduce_dtype or parameters
 
 
 def explain(error: BaseException, models: dict[str, Any], truth: Truth) -> None:
@@ -217,9 +243,12 @@ def explain(error: BaseException, models: dict[str, Any], truth: Truth) -> None:
     if isinstance(error, NotImplementedError):
         truth.add(f"a stub was called: {text}", "DT202", stops=True)
     elif isinstance(error, TypeError) and UNFIT.search(text):
-        code = "DT107" if "unexpected" in text else "DT112"
+        nameless = "positional argument" in text and "were given" in text
+        code = "DT107" if "unexpected" in text or nameless else "DT112"
         code = "DT204" if truth.hook else code
         truth.add(text, code, stops=True)
+    elif any(told in text for told in BEYOND):
+        truth.beyond = True
     elif not truth.stopped:
         truth.unexplained = f"{type(error).__name__}: {text}"
 

@@ -49,6 +49,8 @@ class Verdict:
     def outcome(self) -> str:
         if self.truth.unexplained:
             return "unexplained"
+        if self.truth.beyond:
+            return "beyond the rules"
         if not self.truth.faults:
             return "sets up"
         return "refused" if self.truth.stopped else "runs, to no effect"
@@ -62,7 +64,10 @@ def judge(case: Case, truth: Truth, found: dict[str, set[str]]) -> Verdict:
         enough = errors | (found["warning"] if fault.codes == {"DT211"} else set())
         if fault.codes & enough:
             continue
-        if case.undecidable or {fault.hook, "configure_models"} & case.opaque:
+        behind = {fault.hook, "configure_models"}
+        # Which parameters are trained is what `configure_optimizers` says.
+        behind |= {"configure_optimizers"} if "trained parameters" in fault.text else set()
+        if case.undecidable or behind & case.opaque:
             verdict.unknown += 1
         else:
             verdict.faults.append(f"missed {'/'.join(sorted(fault.codes))}: {fault.text}")

@@ -16,7 +16,18 @@ from .callbacks import (
 from .findings import ORDER, Edit, Fault, Finding, Fix, Match, Note, Place, Severity
 from .imports import runs_at_import, statement_of
 from .loaders import Loader, classes, constant, is_shown, loaders, reads_data_rank, splits
-from .modules import NORMS, Plan, children, is_split, layouts, names_below, number, plans, resolve
+from .modules import (
+    NORMS,
+    Plan,
+    children,
+    is_split,
+    layouts,
+    names_below,
+    number,
+    plans,
+    resolve,
+    uncovered,
+)
 from .project import Configuration, HookProblem, Method, Need, Project, Setting, Signature, Trainer
 from .ranks import (
     collective,
@@ -149,5 +160,6 @@ __all__ = [
     "statement_of",
     "targets",
     "touches_model",
+    "uncovered",
     "work_of",
 ]

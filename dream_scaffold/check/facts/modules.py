@@ -9,7 +9,7 @@ from .project import Configuration
 from .spots import Spot
 from .terms import Call, Constant, Derived, Display, Path, Term
 from .traces import Act, Trace
-from .work import targets
+from .work import is_module, targets
 
 LEAVES = frozenset(
     {"Linear", "Embedding", "LayerNorm", "RMSNorm", "GroupNorm", "Dropout", "GELU", "ReLU", "SiLU"}
@@ -183,4 +183,32 @@ def is_split(layout: Term, dim: int) -> bool:
         and layout.last == "Shard"
         and isinstance(given := layout.argument(0, "dim"), Constant)
         and given.value == dim
+    )
+
+
+def uncovered(behaviour: Behaviour, path: str, covered: list[str]) -> list[str] | None:
+    """The modules with parameters directly below `path` that no path of `covered` reaches.
+
+    None where what is below is unknown.
+    """
+    names = children(behaviour, path)
+    if names is None:
+        return None
+    below = [f"{path}.{name}" for name in sorted(names)]
+    return [
+        child
+        for child in below
+        if not any(one == child or one.startswith(f"{child}.") for one in covered)
+        and _holds(child, behaviour)
+    ]
+
+
+def _holds(path: str, behaviour: Behaviour) -> bool:
+    """Whether a module is known to have parameters."""
+    made = behaviour.made_by(Path(path))
+    if made is None or not is_module(made, behaviour):
+        return False
+    return made.last[:1].isupper() and made.last not in (
+        *("Dropout", "GELU", "ReLU", "SiLU", "Identity", "Tanh", "Sigmoid", "Flatten"),
+        *("MSELoss", "CrossEntropyLoss", "Softmax", "ModuleList", "ModuleDict", "Sequential"),
     )

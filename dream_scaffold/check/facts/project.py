@@ -130,6 +130,14 @@ class Trainer:
     problems: tuple[HookProblem, ...] = ()
     """Those that hold under every configuration."""
 
+    def is_stub(self, hook: str) -> bool:
+        """Whether a method does nothing, or only refuses to, itself or by what it calls."""
+        method = self.methods.get(hook)
+        if method is None or method.stub:
+            return method is not None
+        is_plain = method.signature is not None
+        return is_plain and any(t.is_empty or t.refuses for t in self.behaviour.named(hook))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Project:

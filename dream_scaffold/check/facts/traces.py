@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from .findings import Note, Place
 from .spots import Spot
-from .terms import Call, Display, Foreign, Path, Term
+from .terms import Call, Constant, Display, Foreign, Path, Term
 
 
 class Guard(NamedTuple):
@@ -137,6 +137,26 @@ class Trace:
                 if any(is_within(given, path) for path in paths):
                     return call
         return None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether all that it ever does is to raise NotImplementedError."""
+        first = self.acts[0] if self.acts else None
+        # To put a text together, or to make the error, comes before it is raised.
+        raised = next((act for act in self.acts if act.kind not in ("call", "format")), first)
+        if self.is_cut or raised is None or raised.kind != "raise" or not raised.is_certain:
+            return False
+        calls = (call for act, call in self.calls() if act is not raised)
+        made = all(call.is_foreign("builtins") and "Error" in call.last for call in calls)
+        return made and raised.term.mentions("NotImplementedError")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it does nothing at all, and returns nothing."""
+        return not self.is_cut and all(
+            act.kind == "return" and isinstance(act.term, Constant) and act.term.value is None
+            for act in self.acts
+        )
 
     @property
     def is_open(self) -> bool:

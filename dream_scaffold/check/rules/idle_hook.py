@@ -30,6 +30,7 @@ from ..facts import (
     Attribute,
     Behaviour,
     Call,
+    Display,
     Foreign,
     Match,
     Path,
@@ -121,6 +122,18 @@ PASSES = (
 )
 
 MATCHES = (
+    """
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    class MyTrainer(Complete):
+        def apply_tensor_parallel(self, tp_mesh):
+            print("split over", tp_mesh.size())
+            parallelize_module(self.model, tp_mesh, {})
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters(compile_model=False, tensor_parallel=2)
+    )
+    """,
     _SHARDS
     + """
         def apply_fully_shard(self, config):
@@ -142,16 +155,11 @@ MATCHES = (
 def check(project: Project) -> Iterator[Match]:
     for trainer in project.trainers:
         for hook, remedy in REMEDIES.items():
-            method = trainer.methods.get(hook)
-            if method is None or method.stub:
+            if hook not in trainer.methods or trainer.is_stub(hook):
                 continue
             for trace in trainer.behaviour.named(hook):
                 verbs = (*VERBS[hook], *ALSO.get(hook, ()))
-                if (
-                    trace.is_open
-                    or not any(trace.calls())
-                    or _may_work(trace, verbs, trainer.behaviour)
-                ):
+                if trace.is_open or _may_work(trace, verbs, trainer.behaviour):
                     continue
                 for config, certain in callers(trainer, hook):
                     yield Match(
@@ -166,20 +174,30 @@ def check(project: Project) -> Iterator[Match]:
 def _may_work(trace: Trace, verbs: tuple[str, ...], behaviour: Behaviour) -> bool:
     """Whether a hook does its work, or something that may be it."""
     return any(
-        call.last in verbs or _is_unseen(call, behaviour) for _, call in trace.calls()
+        (call.last in verbs and not _has_empty_plan(call)) or _is_unseen(call, behaviour)
+        for _, call in trace.calls()
     ) or any(_changes(target) for target in (act.target for act in trace.of_kind("set")))
+
+
+def _has_empty_plan(call: Call) -> bool:
+    """Whether `parallelize_module` is told to leave every module as it is."""
+    plan = call.argument(2, "parallelize_plan")
+    return isinstance(plan, Display) and not plan.items and not plan.is_open
 
 
 def _is_unseen(call: Call, behaviour: Behaviour) -> bool:
     """Whether a call may do anything: of a method or function that the source does not show."""
+    if any(call.last in verbs for verbs in VERBS.values()):
+        return False  # The work of another hook.
     function, given = call.function, (*call.arguments, *call.keywords.values())
     if isinstance(function, Path) and function.root == "self":
         return function.last not in LOOKING
+    if isinstance(function, Path) and function.last in LOOKING:
+        return False
     if call.is_foreign("builtins"):
         return call.last in ("setattr", "exec", "eval")
     if call.is_foreign("torch"):
-        known = any(call.last in verbs for verbs in VERBS.values())
-        return not known and any(touches_model(term, behaviour) for term in given)
+        return any(touches_model(term, behaviour) for term in given)
     if isinstance(function, Attribute) and call.last in LOOKING:
         return False
     paths = [model.path for model in behaviour.models.values()]

@@ -119,6 +119,12 @@ MATCHES = (
     + """
     class MyTrainer(Complete):
         def apply_fully_shard(self, config):
+            fully_shard(self.model, mesh=config["mesh"])
+    """,
+    _FSDP
+    + """
+    class MyTrainer(Complete):
+        def apply_fully_shard(self, config):
             fully_shard(self.model)
     """,
     _FSDP
@@ -148,8 +154,12 @@ def check(project: Project) -> Iterator[Match]:
             for trace in trainer.behaviour.named(hook):
                 given = trace.parameters[0] if trace.parameters else ""
                 for act, call in trace.calls(*verbs):
-                    if call.is_foreign("torch") and given and not _uses(act, call, given):
+                    if not call.is_foreign("torch") or not given:
+                        continue
+                    if not _uses(act, call, given):
                         yield from _told(trainer, trace, act, call)
+                    elif hook == "apply_fully_shard" and _has_mesh_alone(call):
+                        yield from _imprecise(trainer, trace, act, call)
 
 
 def _uses(act: Act, call: Call, given: str) -> bool:
@@ -161,6 +171,29 @@ def _uses(act: Act, call: Call, given: str) -> bool:
     if within or any(term.reads(given) or term.is_hidden for term in terms):
         return True
     return any(term.mentions("fsdp_config", "shard_view") for term in terms)
+
+
+def _has_mesh_alone(call: Call) -> bool:
+    """Whether a call names the mesh, and nothing tells it the precision."""
+    return not call.is_open and "mesh" in call.keywords and "mp_policy" not in call.keywords
+
+
+def _imprecise(trainer: Trainer, trace: Trace, act: Act, call: Call) -> Iterator[Match]:
+    for config, need in callers(trainer, trace.name):
+        precision = config.value("device_parameters.param_dtype")
+        if precision != "float32":
+            yield Match(
+                act.place,
+                f"`{call.spot.callee.text}` gets the mesh and no mp_policy: it computes in "
+                f"float32, and not in {precision}."
+                if precision != "unknown"
+                else f"`{call.spot.callee.text}` gets the mesh and no mp_policy: param_dtype "
+                "has no effect.",
+                f"Pass **{trace.parameters[0]}, which holds both.",
+                certain=need and precision != "unknown",
+                config=config.name,
+                notes=act.notes,
+            )
 
 
 def _is_wrong(call: Call) -> bool:

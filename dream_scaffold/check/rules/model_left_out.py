@@ -1,7 +1,8 @@
-"""A trained model is left out by the hook that shards, replicates or compiles it.
+"""A trained model, or a part of one, is left out by the hook that shards or replicates it.
 
 The other models are sharded, this one is not: each rank trains a copy of its own, and
-nobody averages their gradients. Nothing fails; what is saved is the copy of one rank.
+nobody averages their gradients. Nothing fails; what is saved is the copy of one rank. The
+same holds for what stays outside of `replicate` where only blocks are replicated.
 
 Bad:
 
@@ -23,7 +24,19 @@ frozen teacher, may stay as it is.
 
 from collections.abc import Iterator
 
-from ..facts import Match, Project, Severity, Trace, is_within
+from ..facts import (
+    Behaviour,
+    Match,
+    Model,
+    Path,
+    Project,
+    Severity,
+    Trace,
+    callers,
+    is_within,
+    targets,
+    uncovered,
+)
 
 CODE = "DT210"
 NAME = "model-left-out"
@@ -89,6 +102,31 @@ MATCHES = (
             fully_shard(self.one, **config)
     """
     + _FSDP,
+    """
+    from torch import nn
+    from torch.distributed._composable.replicate import replicate
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+            self.head = nn.Linear(2, 2)
+
+    class MyTrainer(Complete):
+        def configure_models(self):
+            self.model = Net()
+
+        def configure_optimizers(self):
+            return {self.model: torch.optim.SGD(self.model.parameters(), lr=0.1)}
+
+        def apply_replicate(self, dp_replicate_mesh):
+            for layer in self.model.layers:
+                replicate(layer, device_mesh=dp_replicate_mesh)
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters.DDP(compile_model=False)
+    )
+    """,
 )
 
 
@@ -102,17 +140,36 @@ def check(project: Project) -> Iterator[Match]:
                 left = [model for model in models if not _treats(trace, verbs, model.path)]
                 if len(left) == len(models) or trace.is_open or _treats_unknown(trace, verbs):
                     continue
-                for config in trainer.configs:
-                    if (need := config.hooks[hook]) == "unused":
-                        continue
-                    for model in left:
+                out = [(f"self.{model.name}, which is trained", model) for model in left]
+                if hook == "apply_replicate":
+                    whole = [model for model in models if model not in left]
+                    out += _parts(trace, verbs, whole, behaviour)
+                for config, certain in callers(trainer, hook):
+                    for what, model in out:
                         yield Match(
                             trace.place,
-                            f"{hook} leaves out self.{model.name}, which is trained.",
-                            f"Call {verbs[0]} on self.{model.name}, too.",
-                            certain=need == "required",
+                            f"{hook} leaves out {what}.",
+                            f"Call {verbs[0]} on self.{model.name}, too."
+                            if model in left
+                            else f"Call {verbs[0]} on self.{model.name} itself.",
+                            certain=certain,
                             config=config.name,
                         )
+
+
+def _parts(
+    trace: Trace, verbs: tuple[str, ...], models: list[Model], behaviour: Behaviour
+) -> Iterator[tuple[str, Model]]:
+    """The models of which only parts are treated, with the first part that is not."""
+    found = [term for _, call in trace.calls(*verbs) for term in targets(call)]
+    paths = [term.dotted for term in found if isinstance(term, Path)]
+    if len(paths) < len(found):
+        return
+    for model in models:
+        inside = [path for path in paths if path.startswith(f"{model.path}.")]
+        if inside and model.path not in paths:
+            for left in (uncovered(behaviour, model.path, inside) or [])[:1]:
+                yield f"{left}, which is trained", model
 
 
 def _treats(trace: Trace, verbs: tuple[str, ...], path: str) -> bool:

@@ -39,9 +39,8 @@ from ..facts import (
     Trace,
     are_exclusive,
     callers,
-    children,
-    is_module,
     targets,
+    uncovered,
 )
 
 CODE = "DT208"
@@ -110,6 +109,14 @@ PASSES = (
 )
 
 MATCHES = (
+    _NET.replace("            self.head = nn.Linear(2, 2)\n", "")
+    + """
+        def configure_optimizers(self):
+            return {self.model: torch.optim.SGD(self.model.parameters(), lr=0.1)}
+
+        def apply_fully_shard(self, config):
+            shard(self.model.layers[0], **config)
+    """,
     _NET
     + """
         def apply_fully_shard(self, config):
@@ -198,8 +205,10 @@ def _bare(found: list[Sharded], trace: Trace, behaviour: Behaviour) -> Iterator[
         whole = any(one.path == model.path for one in found)
         if not inside or whole or model.trained is False:
             continue
-        paths = [one.path for one in inside]
-        left = _left(model.path, paths, behaviour) if f"{model.path}.?" not in paths else None
+        paths = [f"{one.path[:-1]}?" if _is_one(one) else one.path for one in inside]
+        left = uncovered(behaviour, model.path, paths) if f"{model.path}.?" not in paths else None
+        if left == [] and all(path.endswith(".?") for path in paths):
+            left = [f"the rest of {paths[0].removesuffix('.?')}"]
         # A model has more than one list of blocks, even where its tree is not known.
         likely = all(path.endswith((".*", ".?")) for path in paths)
         if left == []:
@@ -216,26 +225,8 @@ def _bare(found: list[Sharded], trace: Trace, behaviour: Behaviour) -> Iterator[
         )
 
 
-def _left(path: str, sharded: list[str], behaviour: Behaviour) -> list[str] | None:
-    """The modules directly below a model that are not sharded; None where that is unknown."""
-    names = children(behaviour, path)
-    if names is None:
-        return None
-    below = [f"{path}.{name}" for name in sorted(names)]
-    return [
-        child
-        for child in below
-        if not any(one == child or one.startswith(f"{child}.") for one in sharded)
-        and _holds(child, behaviour)
-    ]
-
-
-def _holds(path: str, behaviour: Behaviour) -> bool:
-    """Whether a module is known to have parameters."""
-    made = behaviour.made_by(Path(path))
-    if made is None or not is_module(made, behaviour):
-        return False
-    return made.last[:1].isupper() and made.last not in (
-        *("Dropout", "GELU", "ReLU", "SiLU", "Identity", "Tanh", "Sigmoid", "Flatten"),
-        *("MSELoss", "CrossEntropyLoss", "Softmax", "ModuleList", "ModuleDict", "Sequential"),
-    )
+def _is_one(sharded: Sharded) -> bool:
+    """Whether of a list of blocks only one is sharded: `self.model.layers[0]`."""
+    act, module = sharded.act, sharded.call.argument(0, "module")
+    repeats = act.via or any(guard.kind in ("loop", "callback") for guard in act.guards)
+    return sharded.path.endswith(".*") and isinstance(module, Path) and not repeats

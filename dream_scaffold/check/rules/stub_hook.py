@@ -15,12 +15,21 @@ Good:
         parallelize_module(self.model, tp_mesh, plan)
 
 How to fix: write the hook, or turn off the mode that calls it. A stub that no
-configuration calls is left alone.
+configuration calls is left alone. A hook that only hands on to a method which is a stub
+is one, too.
 """
 
 from collections.abc import Iterator
 
-from ..facts import Match, Project, Severity, Trainer
+from ..facts import (
+    Constant,
+    Display,
+    Match,
+    Project,
+    Severity,
+    Trainer,
+    loaders,
+)
 
 CODE = "DT202"
 NAME = "stub-hook"
@@ -60,6 +69,40 @@ PASSES = (
 )
 
 MATCHES = (
+    """
+    class MyTrainer(Complete):
+        def training_step(self, batch, batch_idx):
+            return self.train_on(batch)
+
+        def train_on(self, batch):
+            raise NotImplementedError(f"{batch} is not learnt from yet")
+    """,
+    """
+    class Shared(Complete):
+        def apply_compile(self):
+            "Left to the child."
+
+    class MyTrainer(Shared):
+        def apply_compile(self):
+            super().apply_compile()
+
+    config = DreamTrainerConfig(
+        device_parameters=DeviceParameters()
+    )
+    """,
+    """
+    class MyTrainer(Complete):
+        def init_weights(self):
+            raise NotImplementedError
+    """,
+    """
+    class MyTrainer(Complete):
+        def configure_dataloaders(self):
+            return [1], [2]
+
+        def validation_step(self, batch, batch_idx):
+            raise NotImplementedError
+    """,
     """
     from torch import nn
 
@@ -101,33 +144,55 @@ MATCHES = (
 def check(project: Project) -> Iterator[Match]:
     for trainer in project.trainers:
         for name, hook in project.hooks.items():
-            method = trainer.methods.get(name)
-            if method is None or not method.stub:
+            if not trainer.is_stub(name):
                 continue
             if hook.needed == "optional":
-                if name == "init_weights" and _has_models(trainer):
-                    fact = (
-                        "init_weights is still a stub: every weight keeps the garbage of memory."
-                    )
-                    yield Match(method.place, fact, f"Write it: {hook.purpose}; or leave it out.")
-                continue
-            if hook.needed == "always":
+                yield from _optional(project, trainer, name)
+            elif hook.needed == "always":
                 message = f"Every run calls {hook.call}, which is still a stub."
-                yield Match(method.place, message, f"Write it: {hook.purpose}.")
-                continue
-            for config in trainer.configs:
-                need = config.hooks[name]
-                if need != "unused":
-                    calls = "calls" if need == "required" else "may call"
-                    yield Match(
-                        method.place,
-                        f"{config.name} {calls} {hook.call}, which is still a stub.",
-                        f"Write it: {hook.purpose}.",
-                        certain=need == "required",
-                        config=config.name,
-                        notes=config.reasons[name],
-                    )
+                yield Match(trainer.methods[name].place, message, f"Write it: {hook.purpose}.")
+            else:
+                yield from _of_mode(project, trainer, name)
 
 
-def _has_models(trainer: Trainer) -> bool:
-    return any(model.certain for model in trainer.behaviour.models.values())
+def _of_mode(project: Project, trainer: Trainer, name: str) -> Iterator[Match]:
+    hook, place = project.hooks[name], trainer.methods[name].place
+    for config in trainer.configs:
+        need = config.hooks[name]
+        if need != "unused":
+            calls = "calls" if need == "required" else "may call"
+            yield Match(
+                place,
+                f"{config.name} {calls} {hook.call}, which is still a stub.",
+                f"Write it: {hook.purpose}.",
+                certain=need == "required",
+                config=config.name,
+                notes=config.reasons[name],
+            )
+
+
+def _optional(project: Project, trainer: Trainer, name: str) -> Iterator[Match]:
+    """A hook with a default is worse than none where it refuses, or fills no weights."""
+    hook, place = project.hooks[name], trainer.methods[name].place
+    remedy = f"Write it: {hook.purpose}; or leave it out."
+    refuses = any(trace.refuses for trace in trainer.behaviour.named(name))
+    if name == "init_weights" and not refuses:
+        if any(model.certain for model in trainer.behaviour.models.values()):
+            fact = "init_weights is still a stub: every weight keeps the garbage of memory."
+            yield Match(place, fact, remedy)
+    elif refuses and (is_called := _is_called(trainer, name)) is not False:
+        calls = "Every run calls" if is_called else "A run may call"
+        fact = f"{calls} {hook.call}, which is still a stub."
+        yield Match(place, fact, remedy, certain=is_called is True)
+
+
+def _is_called(trainer: Trainer, name: str) -> bool | None:
+    """Whether every run calls an optional hook; None: unknown."""
+    if name == "model_state_dict":
+        return None
+    if name != "validation_step":
+        return True
+    given = [loader.term for loader in loaders(trainer) if not loader.is_training]
+    if given and all(isinstance(term, Constant) and term.value is None for term in given):
+        return False
+    return True if given and all(isinstance(term, Display) for term in given) else None

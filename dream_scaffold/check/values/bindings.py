@@ -235,7 +235,8 @@ class Bindings(Items):
             if callee.last == "dataclass":
                 value.is_dataclass = True
                 for keyword in node.keywords if isinstance(node, ast.Call) else []:
-                    value.kw_only |= keyword.arg == "kw_only"
+                    if keyword.arg == "kw_only":
+                        value.kw_only = self.evaluate(keyword.value, scope) is True
             elif callee.name.split(".")[0] not in TRANSPARENT:
                 value.opened = f"@{callee.name} may change it"
             return value

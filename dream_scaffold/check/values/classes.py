@@ -140,6 +140,9 @@ class Field(NamedTuple):
     passed: bool = False
     """An `InitVar`: not kept, but handed to `__post_init__`."""
 
+    named: bool = False
+    """Whether it is given by its name only."""
+
 
 def record_fields(cls: "Class | type") -> dict[str, Field]:
     """The fields that the generated `__init__` of a dataclass takes, in order."""
@@ -159,16 +162,19 @@ def _real_fields(cls: type) -> Iterator[Field]:
         factory = None if field.default_factory is MISSING else field.default_factory
         required = field.default is MISSING and factory is None
         default = None if field.default is MISSING else field.default
-        yield Field(field.name, default, factory, required, field.init, None)
+        named = bool(field.kw_only)
+        yield Field(field.name, default, factory, required, field.init, None, named=named)
 
 
 def _written_fields(cls: Class) -> Iterator[Field]:
+    named = cls.kw_only
     for name, annotation in cls.annotations.items():
         outermost = annotation.value if isinstance(annotation, ast.Subscript) else annotation
         kind = outermost.attr if isinstance(outermost, ast.Attribute) else ""
         kind = outermost.id if isinstance(outermost, ast.Name) else kind
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             kind = annotation.value.partition("[")[0].rpartition(".")[2]
+        named |= kind == "KW_ONLY"
         if kind in ("ClassVar", "KW_ONLY"):
             continue
         site = Site(cls.site.module, annotation)
@@ -176,11 +182,10 @@ def _written_fields(cls: Class) -> Iterator[Field]:
         value = cls.members.get(name)
         if isinstance(value, FieldSpec):
             has_default = value.has_default or value.factory is not None
-            yield Field(
-                name, value.default, value.factory, not has_default, value.init, site, passed
-            )
+            made = Field(name, value.default, value.factory, not has_default, value.init, site)
         else:
-            yield Field(name, value, None, name not in cls.members, True, site, passed)
+            made = Field(name, value, None, name not in cls.members, True, site)
+        yield made._replace(passed=passed, named=named)
 
 
 def lift(instance: object, site: Site) -> Value:

@@ -1,6 +1,7 @@
 """Construction: records of dataclasses, presets of parameter classes, trainers."""
 
 import ast
+import inspect
 from typing import NamedTuple
 
 from .classes import (
@@ -77,6 +78,13 @@ class Construction(Expressions):
         try:
             function(collect, *arguments.positional, **arguments.keywords)
         except TypeError:
+            taken = inspect.signature(function).parameters.values()
+            left = [p.name for p in taken if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+            missing = [name for name in left if name not in arguments.keywords]
+            if missing and not arguments.positional and arguments.open is None:
+                self.flaws.append(_not_given(preset.name, missing, site))
+            elif arguments.positional:
+                self.flaws.append(_nameless(preset.name, site))
             return Unknown("does not fit its definition", site)
         return self.build(preset.cls, arguments._replace(positional=[], keywords=passed), site)
 
@@ -135,7 +143,10 @@ class Construction(Expressions):
         fields = record_fields(source) if not isinstance(source, Function) else {}
         record = Record(cls, site)
         self.open_record(record, site)
-        names = [name for name, field in fields.items() if field.init]
+        names = [name for name, field in fields.items() if field.init and not field.named]
+        if fields and len(arguments.positional) > len(names) and record.opened is None:
+            self.flaws.append(_nameless(_shown(cls), site))
+            record.flaws.append(self.flaws[-1])
         keywords = dict(zip(names, arguments.positional, strict=False)) | arguments.keywords
         for name, value in keywords.items():
             if name in fields or record.opened is not None:
@@ -151,7 +162,7 @@ class Construction(Expressions):
         missing = [n for n, field in fields.items() if field.required and n not in keywords]
         missing = [name for name in missing if fields[name].init]
         if missing and record.opened is None and arguments.open is None:
-            self.flaws.append(_not_given(cls, missing, site))
+            self.flaws.append(_not_given(_shown(cls), missing, site))
             record.flaws.append(self.flaws[-1])
         self.finish(record, arguments, site)
         return record
@@ -211,8 +222,16 @@ class Construction(Expressions):
         return Unknown("is outside the project", site)
 
 
-def _not_given(cls: "Class | type", names: list[str], site: Site) -> Flaw:
-    shown = cls.__name__ if isinstance(cls, type) else cls.name
+def _shown(cls: "Class | type") -> str:
+    return cls.__name__ if isinstance(cls, type) else cls.name
+
+
+def _nameless(shown: str, site: Site) -> Flaw:
+    fact = f"{shown} takes values by name only, and is given one without."
+    return Flaw("DT107", fact, f"Name it: {shown}(name=value).", site)
+
+
+def _not_given(shown: str, names: list[str], site: Site) -> Flaw:
     listed = " and ".join(names)
     verb = "has" if len(names) == 1 else "have"
     fact = f"{shown} is made without {listed}, which {verb} no default."
@@ -225,7 +244,7 @@ def _unknown_keyword(
 ) -> Flaw:
     from difflib import get_close_matches
 
-    shown = cls.__name__ if isinstance(cls, type) else cls.name
+    shown = _shown(cls)
     near = get_close_matches(name, fields, n=1)
     undecorated = isinstance(cls, Class) and not cls.is_dataclass and name in cls.annotations
     if undecorated:
