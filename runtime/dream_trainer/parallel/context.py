@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-import torch.distributed._functional_collectives as collectives
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -161,6 +161,22 @@ def causal_mask(length: int, mesh: DeviceMesh, device: torch.device) -> Tensor:
 
 def _gather(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
     """(..., seq, dim) of every rank, one after the other along seq; gradients are summed."""
-    first = tensor.movedim(-2, 0).contiguous()
-    gathered: Tensor = collectives.all_gather_single_autograd(first, 0, mesh)
+    gathered: Tensor = _Gather.apply(tensor.movedim(-2, 0).contiguous(), mesh.get_group())
     return gathered.movedim(0, -2)
+
+
+class _Gather(torch.autograd.Function):
+    """(seq, ...) -> (seq * ranks, ...); torch's functional one damages gloo's memory (2.13)."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        whole = part.new_empty(part.shape[0] * group.size(), *part.shape[1:])
+        dist.all_gather_into_tensor(whole, part, group)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        summed = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(summed, group=ctx.group)
+        return summed.chunk(ctx.group.size())[ctx.group.rank()], None
