@@ -109,8 +109,11 @@ def run_torchrun(
     return run_bounded(command, cwd=cwd, timeout=timeout, env=env)
 
 
-HEAP_ERRORS = ("malloc(): ", "free(): ", "corrupted double-linked list", "double free or ")
-"""What the C library says before it aborts a process whose memory is damaged."""
+HEAP_ERRORS = (
+    *("malloc(): ", "free(): ", "corrupted double-linked list", "double free or "),
+    "(SIGSEGV)",
+)
+"""What the C library and torchrun say of a process whose memory is damaged."""
 
 
 def run_bounded(
@@ -118,9 +121,8 @@ def run_bounded(
 ) -> subprocess.CompletedProcess[str]:
     """Run `command`; past `timeout` seconds end it and everything it started.
 
-    Twice in about twenty runs of all tests on a loaded machine, one of four processes that make
-    and close many gloo groups aborted by damaged memory; the cause is not known. Such a launch
-    is made once more, with a warning.
+    torch 2.13's functional gathers over gloo, which tensor parallelism uses on the CPU, damage
+    memory now and then on a loaded machine. Such a launch is made once more, with a warning.
     Raises `TimeoutError` with the output so far.
     """
     done = run_once(command, cwd, timeout, env)

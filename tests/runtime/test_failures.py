@@ -12,6 +12,7 @@ import pytest
 
 from dream_scaffold.project.options import Options
 from dream_scaffold.project.render import render_project
+from tests.conftest import run_bounded
 
 LAUNCHER = re.compile(r"^[WEI]\d{4} ")
 
@@ -173,3 +174,21 @@ def test_many_runs_end_cleanly(project: Path, ranks: int) -> None:
         done = torchrun(project, ranks=ranks)
         assert done.returncode == 0, done.stderr
         assert "terminate called" not in done.stderr
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", 137)])
+def test_a_plain_python_ends_with_the_code_of_its_ranks(
+    tmp_path: Path, end: str, code: int
+) -> None:
+    """A scheduler starts a run again that ends with 75, however it was launched."""
+    script = tmp_path / "several.py"
+    script.write_text(
+        "import os, sys\n"
+        "from dream_trainer.utils import entrypoint\n"
+        "entrypoint.accelerator_count = lambda: 2\n"
+        f"@entrypoint.entrypoint\ndef main():\n    {end}\n"
+        "main()\n"
+    )
+    done = run_bounded([sys.executable, str(script)], cwd=tmp_path, timeout=100)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr

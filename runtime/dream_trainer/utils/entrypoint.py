@@ -70,10 +70,18 @@ def processes(config: BaseTrainerConfig) -> int:
 
 
 def launch(processes: int) -> None:
-    """Run this script again under torchrun, on `processes` local processes."""
+    """Run this script again under torchrun, on `processes` local processes.
+
+    Ends with the exit code of the first that failed: 75 asks to be started again.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    torchrun(["--standalone", f"--nproc-per-node={processes}", *sys.argv])
+    try:
+        torchrun(["--standalone", f"--nproc-per-node={processes}", *sys.argv])
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+        sys.exit(code if code > 0 else 128 - code)
 
 
 def guarded(main: Callable[P, R]) -> Callable[P, R]:
