@@ -20,7 +20,11 @@ class OutputFormat(StrEnum):
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PATH", help="Files or folders. Default: this folder."),
+    typer.Argument(
+        metavar="PATH",
+        help="Files or folders. Default: this folder. After -- the options of a run: "
+        "dream check train.py -- --no-compile --set training_parameters.max_steps=5.",
+    ),
 ]
 Format = Annotated[
     OutputFormat | None, typer.Option(help="How findings are printed. Default: full.")
@@ -83,8 +87,10 @@ def check(
     from .options import Options
     from .session import run
 
+    files, arguments = _of_script(paths or [])
     options = Options(
-        paths=tuple(paths or ()),
+        paths=files,
+        arguments=arguments,
         output_format=None if output_format is None else output_format.value,
         select=_codes(select),
         ignore=_codes(ignore),
@@ -103,6 +109,12 @@ def check(
         stdin_filename=stdin_filename,
     )
     raise typer.Exit(run(options))
+
+
+def _of_script(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths, and from the first option on what a training script would be given."""
+    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    return tuple(words[:first]), tuple(words[first:])
 
 
 def explain(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 
 from ..errors import DreamError
@@ -13,6 +13,7 @@ from .reader import Reader
 from .rules import RULES
 from .runner import choose_rules, find
 from .source import Sources
+from .values.arguments import read_arguments
 from .vendored import outdated_runtimes
 
 
@@ -41,6 +42,9 @@ def check(options: Options, overlay: Mapping[str, str] | None = None) -> Result:
     options = resolve_options(options)
     rules = choose_rules(RULES, options.select, options.ignore)
     sources = Sources(overlay=dict(overlay or {}))
+    if options.arguments:
+        config, sources.changes = read_arguments(options.arguments)
+        options = replace(options, config=config or options.config)
     files = [path for path in _files(options) if not _matches(path, options.exclude, options)]
     size = Size(options.processes, options.nproc_per_node) if options.processes else None
     reader = Reader(sources, size, options.config)

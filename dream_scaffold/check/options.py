@@ -33,6 +33,9 @@ class Options:
     config: str | None = None
     """Check only the configuration of this name."""
 
+    arguments: tuple[str, ...] = ()
+    """The options that the training script is started with: `--no-compile`."""
+
     fix: bool = False
     """Carry out what findings propose; with `unsafe_fixes` all of it, else what is safe."""
 

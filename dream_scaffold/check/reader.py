@@ -162,9 +162,11 @@ class Reader:
         any_launched = any(candidate.launched for candidate in candidates.values())
         chosen = []
         for candidate in candidates.values():
-            self.names.append(candidate.name)
+            keys = {value.key for value in candidate.values if isinstance(value, Record)}
+            names = dict.fromkeys((candidate.name, *(key for key in keys if key is not None)))
+            self.names += names
             candidate.meant = candidate.is_default or not any_launched or self.only is not None
-            if self.only is None or candidate.name == self.only:
+            if self.only is None or self.only in names:
                 chosen.append(candidate)
         return chosen
 

@@ -7,9 +7,13 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from .facts import Place
 from .texts import decode_declared, open_conflict, with_newlines
+
+if TYPE_CHECKING:
+    from .values.arguments import Change
 
 LARGEST_FILE = 2_000_000
 """Bytes. What is larger is data, not source."""
@@ -83,6 +87,9 @@ class Sources:
     broken: dict[str, Broken] = field(default_factory=dict)
     runtimes: set[str] = field(default_factory=set)
     """Folders of vendored runtimes that an import has led to."""
+
+    changes: "tuple[Change, ...]" = ()
+    """What the options of the training script change."""
 
     steps: int = MOST_STEPS
     """How much of the source may still be evaluated: a check ends, whatever it is given."""

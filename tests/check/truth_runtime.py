@@ -82,6 +82,9 @@ class Truth:
     beyond: bool = False
     """Whether it was refused for what the rules are not about."""
 
+    is_cut: bool = False
+    """Whether each rank holds only stages of the models."""
+
     misfits: list[str] = field(default_factory=list)
     """Hooks that could not be called, and were not."""
 
@@ -181,6 +184,7 @@ def _watched(trainer: Any, name: str, kind: str, truth: Truth) -> Any:
     def run(*args: Any) -> Any:
         truth.hook = name
         before = marks(trainer)
+        truth.is_cut = trainer.world.axes.sizes["pp"] > 1
         with compiling() as compiled:
             done = hook(*args)
         new = {kind for kind, _ in marks(trainer) - before} | ({"compiled"} if compiled else set())
@@ -209,7 +213,8 @@ def _note_foreign(trainer: Any, config: dict[str, Any], truth: Truth) -> None:
 def _note_all_ranks(trainer: Any, mesh: Any, truth: Truth) -> None:
     """Without a mesh, gradients are averaged over all ranks, whatever they hold."""
     modules = [part for model in trainer.named_models().values() for part in model.modules()]
-    states = [replicate.state(part) for part in modules if "replicate" in (_get_registry(part) or ())]
+    replicated = [part for part in modules if "replicate" in (_get_registry(part) or ())]
+    states = [replicate.state(part) for part in replicated]
     alone = any("device_mesh" not in state._init_kwargs for state in states)
     if alone and mesh.size() < trainer.world.world_size:
         truth.add("replicate without its mesh", "DT209")

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from ..facts import (
     Act,
     Call,
+    Configuration,
     Constant,
     Edit,
     Fix,
@@ -218,7 +219,6 @@ def _told(trainer: Trainer, trace: Trace, act: Act, call: Call) -> Iterator[Matc
         trace.name, "works on another mesh than the configuration says"
     )
     for config, need in callers(trainer, trace.name):
-        alone = trace.name == "apply_replicate" and not config.is_wide("pp", "tp", "cp")
         yield Match(
             act.place,
             f"`{call.spot.callee.text}` does not get the {given} of {trace.name}: it {does}.",
@@ -227,8 +227,19 @@ def _told(trainer: Trainer, trace: Trace, act: Act, call: Call) -> Iterator[Matc
             config=config.name,
             notes=act.notes,
             fix=None if act.via else _fix(trace, call, wanted),
-            severity="warning" if alone else None,
+            severity="warning" if _is_harmless(trace, config) else None,
         )
+
+
+def _is_harmless(trace: Trace, config: Configuration) -> bool:
+    """Whether under this configuration all ranks are the mesh, and nothing else is lost."""
+    if trace.name == "apply_replicate":
+        return not config.is_wide("pp", "tp", "cp")
+    whole = config.is_wide("pp", "tp", "cp", "dp_replicate") is False
+    precision = config.value("device_parameters.param_dtype")
+    offloads = config.value("device_parameters.cpu_offload")
+    is_sharding = trace.name == "apply_fully_shard"
+    return is_sharding and whole and precision == "float32" and offloads is False
 
 
 def _is_whole(mesh: object) -> bool:

@@ -3,6 +3,7 @@
 import ast
 from typing import Any
 
+from .arguments import changed
 from .classes import find_member, is_config
 from .construction import Construction
 from .domain import (
@@ -269,9 +270,12 @@ class Calls(Construction):
                 if isinstance(candidate, (Function, Bound, Class, type, Partial, Preset)):
                     candidate = self.call(candidate, Arguments([], {}, {}), site)
                 if isinstance(candidate, Record) and name is not None:
+                    candidate.key = str(name)
                     known = candidate.label
                     if known is None or isinstance(known[1].node, ast.Lambda):
                         candidate.label = (str(name), known[1] if known else candidate.site)
+                if isinstance(candidate, Record) and self.sources.changes:
+                    candidate = changed(candidate, self.sources.changes, site)
                 self.call(main, Arguments([candidate], {}, {}), site)
             except Raised:
                 continue

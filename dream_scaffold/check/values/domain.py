@@ -197,7 +197,7 @@ class Flaw(NamedTuple):
 class Record:
     """An instance of a dataclass, or of any other class of the project. Mutable, as they are."""
 
-    __slots__ = ("cls", "fields", "flaws", "label", "opened", "origins", "site")
+    __slots__ = ("cls", "fields", "flaws", "key", "label", "opened", "origins", "site")
 
     def __init__(self, cls: "Class | type", site: Site) -> None:
         self.cls = cls
@@ -207,6 +207,9 @@ class Record:
         self.flaws: list[Flaw] = []
         self.label: tuple[str, Site] | None = None
         """The factory or variable that people know it by."""
+
+        self.key: str | None = None
+        """What `--config` calls it."""
 
         self.opened: Unknown | None = None
         """Why any field may hold something else than it seems."""
