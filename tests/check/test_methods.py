@@ -1,9 +1,10 @@
 """Signatures and stubs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from small_projects import codes
+from small_projects import PRELUDE, codes
 
 from dream_scaffold.check import Result
 
@@ -53,23 +54,80 @@ def test_what_does_not(project: Check, definition: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "is_stub"),
+    ("body", "code"),
     [
-        ("pass", True),
-        ("...", True),
-        ('"Say."', True),
-        ('"Say."\n        pass', True),
-        ("raise NotImplementedError", True),
-        ('raise NotImplementedError("Write it.")', True),
-        ("return None", False),
-        ("raise ValueError", False),
-        ("self.model.compile()", False),
-        ("if self.x: raise NotImplementedError", False),
+        ("pass", "DT202"),
+        ("...", "DT202"),
+        ('"Say."', "DT202"),
+        ('"Say."\n        pass', "DT202"),
+        ("raise NotImplementedError", "DT202"),
+        ('raise NotImplementedError("Write it.")', "DT202"),
+        ('raise NotImplementedError(f"Write {self}.")', "DT202"),
+        ("return None", "DT202"),
+        ("return print", "DT207"),
+        ("if self.x: raise NotImplementedError", "DT207"),
+        ("raise ValueError", ""),
+        ("self.model.compile()", ""),
     ],
 )
-def test_stubs(project: Check, body: str, is_stub: bool) -> None:
+def test_stubs(project: Check, body: str, code: str) -> None:
     result = project(
         f"class T(Complete):\n    def apply_compile(self):\n        {body}\n\n"
         "config = DreamTrainerConfig(device_parameters=DeviceParameters())"
     )
-    assert codes(result) == ["DT202"] * is_stub
+    assert codes(result) == [code] * bool(code)
+
+
+SHARES = "lambda self, config: shard(self.model, config)"
+MADE = {
+    "set on the class": f"class T(Complete): pass\nT.apply_fully_shard = {SHARES}",
+    "setattr": f"class T(Complete): pass\nsetattr(T, 'apply_fully_shard', {SHARES})",
+    "deleted": f"class T(Complete):\n    apply_fully_shard = {SHARES}\ndel T.apply_fully_shard",
+    "delattr": (
+        f"class T(Complete):\n    apply_fully_shard = {SHARES}\ndelattr(T, 'apply_fully_shard')"
+    ),
+    "deleted in the body": (
+        f"class T(Complete):\n    apply_fully_shard = {SHARES}\n    del apply_fully_shard"
+    ),
+    "a base adds it to what derives": (
+        "class Adding(Complete):\n    def __init_subclass__(cls, **options):\n"
+        "        super().__init_subclass__(**options)\n"
+        f"        cls.apply_fully_shard = {SHARES}\nclass T(Adding): pass"
+    ),
+    "a base does so when told": (
+        "class Adding(Complete):\n    def __init_subclass__(cls, shards=False):\n"
+        f"        if shards:\n            cls.apply_fully_shard = {SHARES}\n"
+        "class T(Adding, shards=True): pass"
+    ),
+    "a base does not when not told": (
+        "class Adding(Complete):\n    def __init_subclass__(cls, shards=False):\n"
+        f"        if shards:\n            cls.apply_fully_shard = {SHARES}\nclass T(Adding): pass"
+    ),
+    "an abstract base": "import abc\nclass T(Complete, metaclass=abc.ABCMeta): pass",
+    "made in a function": (
+        "def made(base):\n    class T(base):\n"
+        f"        apply_fully_shard = {SHARES}\n    return T\nT = made(Complete)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MADE.values(), ids=MADE)
+def test_hooks_are_those_of_the_real_class(project: Callable[..., Result], text: str) -> None:
+    names: dict[str, Any] = {}
+    exec(f"{PRELUDE}\n{text}", names)
+    config = "DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=False))"
+    result = project(f"{text}\nT({config}).fit()\n")
+    trainer = next(t for t in result.project.trainers if t.name == "T")
+    assert trainer.hooks == frozenset(names["T"].defined_hooks())
+    assert not trainer.open
+
+
+def test_a_metaclass_may_add_hooks(project: Callable[..., Result]) -> None:
+    result = project(
+        "class Adding(type(Complete)):\n    def __new__(cls, name, bases, body):\n"
+        f"        body['apply_fully_shard'] = {SHARES}\n"
+        "        return super().__new__(cls, name, bases, body)\n"
+        "class T(Complete, metaclass=Adding): pass\n"
+        "T(DreamTrainerConfig(device_parameters=DeviceParameters.FSDP(compile_model=False))).fit()"
+    )
+    assert [f.severity for f in result.findings if f.code == "DT201"] == ["info"]

@@ -24,12 +24,12 @@ class T(Complete):
 # -- async method
 class T(Complete):
     async def apply_compile(self):
-        return 1
+        return work(self)
 
 # -- base class
 class B(Complete):
     def apply_compile(self):
-        return 1
+        return work(self)
 
 class T(B):
     pass
@@ -37,7 +37,7 @@ class T(B):
 # -- mixin
 class M:
     def apply_compile(self):
-        return 1
+        return work(self)
 
 class T(M, Complete):
     pass
@@ -50,7 +50,7 @@ class T(M, Complete):
 --- mixins.py
 class M:
     def apply_compile(self):
-        return 1
+        return work(self)
 
 # -- attribute of a module
 import mixins
@@ -60,11 +60,11 @@ class T(mixins.M, Complete):
 --- mixins.py
 class M:
     def apply_compile(self):
-        return 1
+        return work(self)
 
 # -- assignment
 def compile_blocks(self):
-    return 1
+    return work(self)
 
 class T(Complete):
     apply_compile = compile_blocks
@@ -76,7 +76,7 @@ class T(Complete):
     apply_compile = compile_blocks
 --- hooks.py
 def compile_blocks(trainer):
-    return 1
+    return work(self)
 
 # -- assignment of a foreign name
 from installed import compile_blocks
@@ -92,18 +92,18 @@ class T(Complete):
 class T(Complete):
     pass
 
-T.apply_compile = lambda self: 1
+T.apply_compile = lambda self: work(self)
 
 # -- setattr from outside
 class T(Complete):
     pass
 
-setattr(T, 'apply_compile', lambda self: 1)
+setattr(T, 'apply_compile', lambda self: work(self))
 
 # -- class decorator
 def compiled(cls):
     def apply_compile(self):
-        return 1
+        return work(self)
     cls.apply_compile = apply_compile
     return cls
 
@@ -117,7 +117,7 @@ import torch
 class T(Complete):
     @torch.no_grad()
     def apply_compile(self):
-        return 1
+        return work(self)
 
 # -- decorated by foreign code
 from installed import traced
@@ -125,7 +125,7 @@ from installed import traced
 class T(Complete):
     @traced(name='x')
     def apply_compile(self):
-        return 1
+        return work(self)
 
 # -- decorated by the project
 import functools
@@ -139,7 +139,7 @@ def logged(f):
 class T(Complete):
     @logged
     def apply_compile(self):
-        return 1
+        return work(self)
 
 # -- conditional
 import sys
@@ -147,7 +147,7 @@ import sys
 class T(Complete):
     if sys.platform:
         def apply_compile(self):
-            return 1
+            return work(self)
     else:
         def apply_compile(self):
             return 2
@@ -159,7 +159,7 @@ X = TypeVar('X')
 
 class B(Complete, Generic[X]):
     def apply_compile(self):
-        return 1
+        return work(self)
 
 class T(B[int]):
     pass
@@ -193,7 +193,7 @@ class T(Complete):
 # -- __getattr__
 class T(Complete):
     def __getattr__(self, name):
-        return 1
+        return work(self)
 
 # -- unreadable mixin
 from broken import M
@@ -217,7 +217,7 @@ def test_a_hook_that_may_come_from_elsewhere_is_no_error(project: Check, text: s
 def test_the_first_class_in_line_counts(project: Check) -> None:
     result = project(
         "class A(Complete):\n    def apply_compile(self):\n        pass\n\n"
-        "class B(Complete):\n    def apply_compile(self):\n        return 1\n\n"
+        "class B(Complete):\n    def apply_compile(self):\n        return work(self)\n\n"
         f"class T(A, B):\n    pass\n\n{COMPILED}"
     )
     assert codes(result) == ["DT202"]
@@ -266,7 +266,7 @@ from config import debug_config
 
 class T(Complete):
     def apply_fully_shard(self, config):
-        return 1
+        return work(self)
 
 def main(config):
     T(config).fit()
@@ -375,7 +375,7 @@ def test_annotations_say_which_configurations_are_meant(project: Check, text: st
 
 def test_a_configuration_belongs_to_the_trainer_that_it_is_launched_with(project: Check) -> None:
     result = project(
-        "class A(Complete):\n    def apply_compile(self):\n        return 1\n\n"
+        "class A(Complete):\n    def apply_compile(self):\n        return work(self)\n\n"
         "class B(Complete):\n    pass\n\n"
         "def a():\n    return DreamTrainerConfig(device_parameters=DeviceParameters())\n\n"
         "def b():\n    return DreamTrainerConfig()\n\n"
@@ -412,7 +412,7 @@ def test_a_folder_is_searched_for_trainers(project: Check, tmp_path: Path) -> No
     project(
         "from lib.base import Base\n\nclass T(Base):\n    pass\n"
         "--- lib/base.py\nfrom dream_trainer import DreamTrainer\n\nclass Base(DreamTrainer):\n"
-        "    def configure_models(self):\n        return 1\n"
+        "    def configure_models(self):\n        return work(self)\n"
         "--- lib/deep/child.py\nimport lib.base\n\nclass U(lib.base.Base):\n    pass\n"
         "--- pyproject.toml\n"
         "--- .venv/lib/a.py\nfrom dream_trainer import DreamTrainer\n\n"

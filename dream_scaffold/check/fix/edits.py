@@ -43,6 +43,15 @@ def applied(
     return {path: _carried_out(texts[path], made) for path, made in changes.items()}, count
 
 
+def edited(texts: Mapping[str, str], edits: Iterable[Edit]) -> dict[str, str] | None:
+    """The texts that `edits` change; None where one lies outside, or leaves no Python."""
+    changes = _changes(texts, edits)
+    if changes is None:
+        return None
+    after = {path: _carried_out(texts[path], made) for path, made in changes.items()}
+    return after if all(map(is_python, after.values())) else None
+
+
 def is_python(text: str) -> bool:
     """Whether a text can be parsed."""
     try:

@@ -2,13 +2,14 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from textwrap import dedent, indent
 
 from ...resources import templates
 from ..facts import Edit, Fix, Place, Trainer
 from ..hinge import contract
 from ..source import Module
+from .imports import Import, import_edits, needed
 
 IMPORT = re.compile(r"^from (?P<module>[\w.]+) import (?P<names>[\w, ]+)$", re.M)
 USUAL = {"Any": "typing", "Tensor": "torch", "nn": "torch"}
@@ -17,13 +18,19 @@ USUAL = {"Any": "typing", "Tensor": "torch", "nn": "torch"}
 
 def missing_hook(module: Module, cls: ast.ClassDef, hook: str, trainer: Trainer) -> Fix | None:
     """The edits that write a hook into a class; None where the class leaves no room for them."""
+    return written_hook(module, cls, hook, _body(hook, trainer), _offered())
+
+
+def written_hook(
+    module: Module, cls: ast.ClassDef, hook: str, body: str, offered: Mapping[str, Import]
+) -> Fix | None:
+    """The same for a hook whose text is known; its imports are taken from those on offer."""
     place = _place(module, cls, hook)
     if place is None:
         return None
     where, before, after = place
-    body = _body(hook, trainer)
     text = before + indent(body, _indent(module, cls)) + after
-    edits = [Edit(where, text), *_imports(module, body)]
+    edits = [Edit(where, text), *import_edits(module, needed(body, offered))]
     return Fix(f"Write {hook}", tuple(edits))
 
 
@@ -68,63 +75,13 @@ def _indent(module: Module, cls: ast.ClassDef) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _imports(module: Module, body: str) -> Iterator[Edit]:
-    """The imports that a body needs and the module lacks."""
-    names = set(re.findall(r"\b[A-Za-z_]\w*\b", body))
-    known = set(_bound(module.tree))
-    lines = [
-        f"from {owner} import {name}"
-        for name, owner in _offered().items()
-        if name in names and name not in known
-    ]
-    if not lines:
-        return
-    nodes = module.tree.body
-    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
-    after: dict[int, list[str]] = {}
-    for text in lines if imports else ():
-        package = text.split()[1].partition(".")[0]
-        alike = [node for node in imports if _package(node) == package]
-        node = (alike or imports)[-1]
-        after.setdefault(node.end_lineno or node.lineno, []).append(text)
-    for line, texts in after.items():
-        column = len(module.lines[line - 1]) + 1
-        written = "".join(f"\n{text}" for text in texts)
-        yield Edit(Place(module.shown, line, column, line, column), written)
-    if imports:
-        return
-    text = "\n".join(lines)
-    first = module.tree.body[0]
-    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    line = (first.end_lineno or first.lineno) + 1 if is_docstring else first.lineno
-    yield Edit(Place(module.shown, line, 1, line, 1), f"{text}\n")
-
-
-def _package(node: ast.Import | ast.ImportFrom) -> str:
-    """The first part of what is imported; empty for a relative import."""
-    if isinstance(node, ast.Import):
-        return node.names[0].name.partition(".")[0]
-    return "" if node.level else (node.module or "").partition(".")[0]
-
-
-def _offered() -> dict[str, str]:
-    """Name -> the module that the template imports it from."""
-    offered = dict(USUAL)
+def _offered() -> dict[str, Import]:
+    """Name -> what the template binds it by."""
+    offered = {name: Import(owner, name) for name, owner in USUAL.items()}
     text = (templates() / "hooks" / "imports.jinja").read_text(encoding="utf-8")
     text = re.sub(r"\{\{.*?\}\}", "", text)
     for found in IMPORT.finditer(text):
         for name in found["names"].split(","):
             if name.strip():
-                offered[name.strip()] = found["module"]
+                offered[name.strip()] = Import(found["module"], name.strip())
     return offered
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    """The names that the top level of a module binds."""
-    for node in tree.body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            yield node.name
-        elif isinstance(node, ast.Assign):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))

@@ -159,7 +159,8 @@ def check(project: Project) -> Iterator[Match]:
                 continue
             for trace in trainer.behaviour.named(hook):
                 verbs = (*VERBS[hook], *ALSO.get(hook, ()))
-                if trace.is_open or _may_work(trace, verbs, trainer.behaviour):
+                stops = any(act.is_certain for act in trace.of_kind("raise"))
+                if trace.is_open or stops or _may_work(trace, verbs, trainer.behaviour):
                     continue
                 for config, certain in callers(trainer, hook):
                     yield Match(

@@ -4,7 +4,7 @@ import ast
 import sys
 
 from ..source import Module
-from .classes import is_config
+from .classes import is_config, linearize
 from .domain import (
     Arguments,
     Bound,
@@ -29,6 +29,9 @@ MANAGERS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 
 TRANSPARENT = ("torch", "dream_trainer", "typing", "typing_extensions", "functools", "abc")
 """Foreign packages whose decorators leave a function callable as it was."""
+
+
+CLOSED_METACLASSES = ("abc.ABCMeta", "enum.EnumMeta", "enum.EnumType", "builtins.type")
 
 
 class Bindings(Items):
@@ -224,10 +227,28 @@ class Bindings(Items):
             cls.is_dataclass = True
         if is_enumeration(cls):
             make_members(cls)
+        self.derive(cls, node, scope)
         value: Value = cls
         for decorator in reversed(node.decorator_list):
             value = self.decorate_class(decorator, value, scope)
         scope.names[node.name] = value
+
+    def derive(self, cls: Class, node: ast.ClassDef, scope: Scope) -> None:
+        """What a metaclass and the `__init_subclass__` of a base make of a new class."""
+        options = {word.arg: self.evaluate(word.value, scope) for word in node.keywords}
+        metaclass = options.pop("metaclass", None)
+        if isinstance(metaclass, External):
+            known = metaclass.name in CLOSED_METACLASSES
+            cls.opened = None if known else f"its metaclass {metaclass.last} may change it"
+        elif metaclass is not None:
+            cls.opened = "its metaclass may change it"
+        for base in linearize(cls)[1:]:
+            found = base.members.get("__init_subclass__") if isinstance(base, Class) else None
+            if isinstance(found, Function):
+                named = {name: value for name, value in options.items() if name is not None}
+                site = Site(scope.module, node)
+                self.call(Bound(found, cls), Arguments([], named, {}), site)
+                break
 
     def decorate_class(self, node: ast.expr, value: Value, scope: Scope) -> Value:
         callee = self.evaluate(node.func if isinstance(node, ast.Call) else node, scope)

@@ -126,6 +126,16 @@ def why_open(cls: Class) -> str | None:
     return None
 
 
+def remove(owner: Value, name: Value) -> None:
+    """What `del owner.name` does."""
+    if isinstance(owner, Record) and isinstance(name, str):
+        owner.fields.pop(name, None)
+    elif isinstance(owner, Class) and isinstance(name, str):
+        owner.members.pop(name, None)
+    elif isinstance(owner, Class):
+        owner.opened = "a member of it is deleted by a name that is not decidable"
+
+
 class Field(NamedTuple):
     """One field of a dataclass and what it holds when it is not given."""
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 
-from .classes import derives, find_member, record_fields, why_open
+from .classes import derives, find_member, record_fields, remove, why_open
 from .domain import (
     Arguments,
     Class,
@@ -262,6 +262,12 @@ def _setattr(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     return None
 
 
+def _delattr(machine: Expressions, arguments: Arguments, site: Site) -> Value:
+    if len(arguments.positional) == 2:
+        remove(*arguments.positional)
+    return None
+
+
 def _identity(machine: Expressions, arguments: Arguments, site: Site) -> Value:
     return arguments.positional[0] if arguments.positional else None
 
@@ -283,6 +289,7 @@ FOREIGN: dict[str, Handler] = {
     "builtins.vars": _vars,
     "builtins.getattr": _getattr,
     "builtins.setattr": _setattr,
+    "builtins.delattr": _delattr,
     "functools.cache": _identity,
     "functools.wraps": lambda machine, arguments, site: External("typing.identity"),
     "functools.lru_cache": _identity,

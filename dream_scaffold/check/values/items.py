@@ -3,8 +3,9 @@
 import ast
 
 from .calls import Calls
+from .classes import remove
 from .displays import is_key
-from .domain import Record, Scope, Site, Unknown, Value
+from .domain import Scope, Site, Unknown, Value
 from .literals import is_open, spoil
 from .operators import LONGEST, operate, undecided
 from .streams import Stream, iterate
@@ -40,8 +41,7 @@ class Items(Calls):
                 self.declared.get(scope, {}).get(target.id, scope).names.pop(target.id, None)
             elif isinstance(target, ast.Attribute):
                 owner = self.evaluate(target.value, scope)
-                if isinstance(owner, Record):
-                    owner.fields.pop(target.attr, None)
+                remove(owner, target.attr)
             elif isinstance(target, ast.Subscript):
                 self.delete_item(target, scope)
 
