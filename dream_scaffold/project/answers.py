@@ -50,7 +50,7 @@ def changed(options: Options, overrides: dict[str, Any]) -> Options:
     given = {name: value for name, value in overrides.items() if value is not None}
     new = replace(options, **given)
     new.check()
-    return replace(new, parallel=new.mode.name)
+    return Options(**new.answers())
 
 
 def read_file(path: Path) -> dict[str, Any]:

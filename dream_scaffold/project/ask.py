@@ -8,19 +8,26 @@ from typing import Any
 from ..errors import DreamError
 from .modes import PARTS, read_mode
 from .names import check_name
-from .recipes import RECIPES, check_recipe
+from .presets import TRACKERS, Choice
+from .recipes import RECIPES, Recipe, check_recipe
 
 DEFAULT_MODE = "fsdp"
 """It runs on any number of ranks, one included."""
 
 DEFAULT_RECIPE = "lm"
+DEFAULT_TRACKER = "none"
 SEVERAL = "several of them"
 
 
 def complete(
-    path: str | None, parallel: str | None, recipe: str | None, *, defaults: bool
-) -> tuple[str, str, str]:
-    """Path, mode and recipe of the project, all of them known.
+    path: str | None,
+    parallel: str | None,
+    recipe: str | None,
+    tracker: str | None,
+    *,
+    defaults: bool,
+) -> tuple[str, str, str, str]:
+    """Path, mode, recipe and tracker of the project, all of them known.
 
     Raises `DreamError` with the whole command line where something is missing that
     nobody can be asked for.
@@ -28,7 +35,7 @@ def complete(
     if defaults:
         parallel = parallel or DEFAULT_MODE
     if path and parallel:
-        return path, parallel, recipe or DEFAULT_RECIPE
+        return path, parallel, recipe or DEFAULT_RECIPE, tracker or DEFAULT_TRACKER
     if defaults or not sys.stdin.isatty():
         given = {"PATH": path, "--parallel": parallel}
         missing = [what for what, value in given.items() if not value]
@@ -40,9 +47,15 @@ def complete(
         )
     path = path or _write("Folder of the new project:", _named)
     if recipe is None:
-        recipes = {name: (each.meaning, each.advice) for name, each in RECIPES.items()}
-        recipe = _pick("What does it start from?", recipes, DEFAULT_RECIPE)
-    return path, parallel or _mode(recipe), recipe
+        recipe = _pick("What does it start from?", _told(RECIPES), DEFAULT_RECIPE)
+    parallel = parallel or _mode(recipe)
+    if tracker is None:
+        tracker = _pick("Where do logs go?", _told(TRACKERS), DEFAULT_TRACKER)
+    return path, parallel, recipe, tracker
+
+
+def _told(choices: Mapping[str, Recipe] | Mapping[str, Choice]) -> dict[str, tuple[str, str]]:
+    return {name: (each.meaning, each.advice) for name, each in choices.items()}
 
 
 def _mode(recipe: str) -> str:

@@ -3,11 +3,23 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .flags import CheckpointActivations, Compile, Json, Parallel, Recipe
+from .flags import (
+    CheckpointActivations,
+    Ci,
+    Compile,
+    Docker,
+    Json,
+    Launch,
+    License,
+    Parallel,
+    Recipe,
+    Tracker,
+    given,
+)
 
 INTERRUPTED = 130
 
@@ -23,18 +35,26 @@ Defaults = Annotated[
 DataFile = Annotated[
     str | None, typer.Option(metavar="YAML", help="Take answers from a file; options win over it.")
 ]
-List = Annotated[bool, typer.Option("--list", help="Say what recipes and modes there are.")]
+List = Annotated[
+    bool, typer.Option("--list", help="Say what recipes, modes and presets there are.")
+]
 Pretend = Annotated[
     bool, typer.Option("--pretend", help="Write nothing; show the tree and what would change.")
 ]
 
 
 def new_command(
+    context: typer.Context,
     path: Folder = None,
     parallel: Parallel = None,
     recipe: Recipe = None,
     compile: Compile = None,
     ckpt_acts: CheckpointActivations = None,
+    tracker: Tracker = None,
+    launch: Launch = None,
+    ci: Ci = None,
+    docker: Docker = None,
+    license: License = None,
     force: Force = False,
     no_git: NoGit = False,
     defaults: Defaults = False,
@@ -55,19 +75,13 @@ def new_command(
     from .new import create, preview
     from .options import Options
 
-    said: dict[str, Any] = {
-        "parallel": parallel,
-        "recipe": recipe,
-        "compile": compile,
-        "ckpt_acts": ckpt_acts,
-    }
-    given = {name: value for name, value in said.items() if value is not None}
     try:
-        answers = (read_file(Path(data_file)) if data_file is not None else {}) | given
-        path, answers["parallel"], answers["recipe"] = complete(
+        answers = (read_file(Path(data_file)) if data_file is not None else {}) | given(context)
+        path, answers["parallel"], answers["recipe"], answers["tracker"] = complete(
             path or answers.get("name"),
             answers.get("parallel"),
             answers.get("recipe"),
+            answers.get("tracker"),
             defaults=defaults or as_json,
         )
         target = Path(os.path.abspath(path))  # Without "..": what lies around it is asked.

@@ -8,8 +8,9 @@ from ..errors import DreamError
 
 DEPENDENCIES = {
     "copier", "dream", "dream_scaffold", "dream_trainer", "jinja2", "numpy", "packaging", "pip",
-    "pytest", "rich", "ruff", "scikit_learn", "setuptools", "sklearn", "torch", "torchao",
-    "torchdata", "torchft", "torchmetrics", "triton", "typer", "wandb", "wheel",
+    "pytest", "rich", "ruff", "safetensors", "scikit_learn", "setuptools", "sklearn",
+    "tensorboard", "torch", "torchao", "torchdata", "torchft", "torchmetrics", "transformers",
+    "triton", "typer", "wandb", "wheel",
 }  # fmt: skip
 """Packages that a project installs or is likely to: one name cannot mean two of them."""
 

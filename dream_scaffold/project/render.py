@@ -9,11 +9,12 @@ from pathlib import Path
 from .. import __version__, resources
 from ..errors import DreamError
 from .options import Options
+from .presets import LICENSES, files_left_out
 from .recipes import RECIPES
 
 RUNTIME = "dream_trainer"
 
-DOTTED = ("dream", "gitignore")
+DOTTED = ("dockerignore", "dream", "github", "gitignore")
 """Named without their dot in the template, since packaging drops such files."""
 
 
@@ -37,14 +38,20 @@ def _render(options: Options, target: Path) -> None:
             "preset": mode.preset,
             "degrees": mode.degrees,
             "ranks": mode.ranks,
-            "requires": RECIPES[options.recipe].requires,
+            "requires": options.requires,
+            "launchers": options.launchers,
+            "spdx": LICENSES[options.license].meaning,
+            "command": options.command,
             "version": __version__,
         }
         run_copy(
             str(resources.templates()),
             target,
             data,
-            exclude=[f"/recipes/{other}" for other in RECIPES if other != options.recipe],
+            exclude=[
+                *(f"/recipes/{other}" for other in RECIPES if other != options.recipe),
+                *(f"/project/{file}" for file in files_left_out(options.presets)),
+            ],
             defaults=True,
             overwrite=True,
             quiet=True,

@@ -76,7 +76,7 @@ def _next(created: Created, path: str) -> list[str]:
     enter = [f"cd {shlex.quote(path)}"] if path not in (".", "./") else []
     # The wheel of `dream` brings none of them: whoever only scaffolds has no torch yet.
     install = ["pip install -e ."] if missing_packages(created.folder) else []
-    return [*enter, *install, created.options.launch, "dream check"]
+    return [*enter, *install, created.options.command, "dream check"]
 
 
 def _listed(names: list[str]) -> str:

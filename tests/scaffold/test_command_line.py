@@ -47,6 +47,7 @@ def test_help_names_every_command() -> None:
         "explain",
         "lsp",
         "doctor",
+        "add",
     ]
 
 
@@ -118,11 +119,13 @@ def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
         ("Folder of the new project:", b"my-lm\r"),
         ("What does it start from?", DOWN + b"\r"),
         ("How is a run laid out?", DOWN + b"\r"),
+        ("Where do logs go?", DOWN * 2 + b"\r"),
     ]
     code, said = on_a_terminal(tmp_path, "new", "--no-git", answers=answers)
     assert code == 0, said
     assert "The usual choice" in said  # The advice on what the cursor is on.
-    assert "parallel: hsdp\nrecipe: vision\n" in recorded(tmp_path / "my-lm")
+    answers = recorded(tmp_path / "my-lm")
+    assert "parallel: hsdp\nrecipe: vision\n" in answers and "tracker: tensorboard\n" in answers
 
 
 def test_a_combination_is_written_and_judged_at_once(tmp_path: Path) -> None:
@@ -130,6 +133,7 @@ def test_a_combination_is_written_and_judged_at_once(tmp_path: Path) -> None:
         ("How is a run laid out?", b"\x1b[A" * 3 + b"\r"),
         ("Which, joined by +?", b"ddp+tpp\r"),
         ("Did you mean tp?", b"\x7f\x7f\x7fpp\r"),
+        ("Where do logs go?", b"\r"),
     ]
     code, said = on_a_terminal(
         tmp_path, "new", "my-lm", "--recipe", "lm", "--no-git", answers=answers

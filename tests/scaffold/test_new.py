@@ -20,9 +20,11 @@ Dream = Callable[..., tuple[int, str, str]]
 
 FILES = {
     ".gitignore",
+    "AGENTS.md",
     "README.md",
     "config.py",
     "data.py",
+    "llms.txt",
     "model.py",
     "pyproject.toml",
     "tests/test_project.py",
@@ -74,7 +76,9 @@ def git(*arguments: str, folder: Path) -> str:
 def test_it_makes_a_committed_project_and_says_what_is_next(dream: Dream, tmp_path: Path) -> None:
     code, out, err = dream("new", "my-lm", "--parallel", "fsdp")
     assert (code, err) == (0, "")
-    assert out.startswith("my-lm/\n  .dream/\n  .gitignore\n  README.md\n  config.py  ")
+    assert out.startswith(
+        "my-lm/\n  .dream/\n  .gitignore\n  AGENTS.md\n  README.md\n  config.py  "
+    )
     assert "\nEverything is committed to a new git repository.\n" in out
     assert out.endswith(
         "Next:\n  cd my-lm\n  torchrun --nproc-per-node=2 train.py\n  dream check\n"
@@ -93,6 +97,7 @@ def test_the_snapshot_holds_what_an_update_will_need(dream: Dream, tmp_path: Pat
     assert made[".dream/answers.yml"].decode() == (
         '# What this project was made from.\ntemplate: "0.1.0"\nname: my-lm\n'
         "parallel: hsdp\nrecipe: lm\ncompile: true\nckpt_acts: false\n"
+        "tracker: none\nlaunch: torchrun\nci: none\ndocker: false\nlicense: none\n"
     )
     base = {name.removeprefix(".dream/base/") for name in made if name.startswith(".dream/base/")}
     assert base == FILES

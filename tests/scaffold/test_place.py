@@ -18,7 +18,7 @@ from dream_scaffold.project.place import clear_up, put, staged
 NEW = [sys.executable, "-m", "dream_scaffold", "new", "my-lm", "--parallel", "fsdp"]
 ROOT = Path(__file__).parents[2]
 ENV = os.environ | {"PYTHONPATH": str(ROOT)}
-FULL = 11
+FULL = 13
 """Entries of a whole project, `.git` included."""
 
 DDP = Options(name="my-lm", parallel="ddp")

@@ -49,25 +49,40 @@ CHECKPOINTED = (
     ("blank", "single"),
 )
 
-PERMUTATIONS = {
-    f"{recipe}-{parallel}{'-compile' if compile else ''}": Options(
-        name=NAME, parallel=parallel, recipe=recipe, compile=compile
-    )
-    for recipe in RECIPES
-    for compile, modes in MODES[recipe].items()
-    for parallel in modes
-} | {
-    f"{recipe}-{parallel}-ckpt-acts": Options(
-        name=NAME, parallel=parallel, recipe=recipe, ckpt_acts=True
-    )
-    for recipe, parallel in (
-        ("lm", "fsdp"),
-        ("lm", ALL),
-        ("vision", "ddp"),
-        ("gan", "fsdp"),
-        ("blank", "single"),
-    )
-}
+PERMUTATIONS = (
+    {
+        f"{recipe}-{parallel}{'-compile' if compile else ''}": Options(
+            name=NAME, parallel=parallel, recipe=recipe, compile=compile
+        )
+        for recipe in RECIPES
+        for compile, modes in MODES[recipe].items()
+        for parallel in modes
+    }
+    | {
+        f"{recipe}-{parallel}-ckpt-acts": Options(
+            name=NAME, parallel=parallel, recipe=recipe, ckpt_acts=True
+        )
+        for recipe, parallel in (
+            ("lm", "fsdp"),
+            ("lm", ALL),
+            ("vision", "ddp"),
+            ("gan", "fsdp"),
+            ("blank", "single"),
+        )
+    }
+    | {
+        # Each preset has files and lines of its own, whatever recipe and mode are.
+        "lm-fsdp-presets": Options(
+            name=NAME,
+            parallel="fsdp",
+            tracker="wandb",
+            launch="torchrun,slurm,kubernetes,skypilot",
+            ci="github",
+            docker=True,
+            license="apache-2.0",
+        )
+    }
+)
 
 
 def render_all(folder: Path) -> dict[str, Path]:

@@ -6,17 +6,35 @@ from typing import Annotated
 
 import typer
 
-from ..flags import CheckpointActivations, Compile, Json, Parallel, Recipe
+from ..flags import (
+    CheckpointActivations,
+    Ci,
+    Compile,
+    Docker,
+    Json,
+    Launch,
+    License,
+    Parallel,
+    Recipe,
+    Tracker,
+    given,
+)
 
 CONFLICTS = 1
 
 
 def update_command(
+    context: typer.Context,
     path: Annotated[str, typer.Argument(help="The project. Default: this folder.")] = ".",
     parallel: Parallel = None,
     recipe: Recipe = None,
     compile: Compile = None,
     ckpt_acts: CheckpointActivations = None,
+    tracker: Tracker = None,
+    launch: Launch = None,
+    ci: Ci = None,
+    docker: Docker = None,
+    license: License = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing; say what would happen.")
     ] = False,
@@ -40,12 +58,6 @@ def update_command(
     from .show import as_json as json_of
     from .show import as_text
 
-    overrides = {
-        "parallel": parallel,
-        "recipe": recipe,
-        "compile": compile,
-        "ckpt_acts": ckpt_acts,
-    }
-    done = update(project, overrides, dry_run=dry_run)
+    done = update(project, given(context), dry_run=dry_run)
     typer.echo(json_of(done, diff) if as_json else "\n".join(as_text(done, diff)))
     raise typer.Exit(CONFLICTS if done.conflicts else 0)
