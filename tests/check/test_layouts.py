@@ -1,6 +1,7 @@
 """Projects as people lay them out: those of the framework's documents, and larger ones."""
 
 from collections.abc import Callable
+from textwrap import dedent
 
 from small_projects import codes, hooks
 
@@ -322,3 +323,34 @@ def test_a_class_that_foreign_code_may_change_takes_any_keyword(project: Check) 
     both = dict.fromkeys(("apply_compile", "apply_fully_shard"), "required")
     assert hooks(result, "a") == hooks(result, "b") == both
     assert codes(result) == ["DT201", "DT201"]
+
+
+UPSTREAMS = """
+    def config_a():
+        return DreamTrainerConfig(
+            device_parameters=DeviceParameters(_tensor_parallel=2, compile_model=False),
+            checkpoint_parameters=CheckpointParameters(strict_load=False),
+        )
+
+    Complete(config_a()).fit()
+"""
+
+
+def test_the_fields_of_upstreams_package_are_no_fault_where_it_may_be_installed(
+    project: Check,
+) -> None:
+    result = project(UPSTREAMS, verbose=True)
+    assert [f for f in result.findings if f.severity == "error"] == []
+    assert any("a field of upstream's own package" in f.message for f in result.findings)
+
+
+def test_beside_a_runtime_of_ours_they_are(project: Check) -> None:
+    runtime = (
+        '--- dream_trainer/__init__.py\n__version__ = "0.1.0"\n'
+        "--- dream_trainer/contract.py\nHOOKS = ()\n--- dream_trainer/configs/__init__.py\n"
+    )
+    result = project(dedent(UPSTREAMS) + runtime)
+    assert [f.message for f in result.findings if f.code == "DT107"] == [
+        "DeviceParameters has no field _tensor_parallel.",
+        "CheckpointParameters has no field strict_load.",
+    ]

@@ -4,6 +4,7 @@ import ast
 import inspect
 from typing import NamedTuple
 
+from ..hinge import configs
 from .classes import (
     Field,
     find_member,
@@ -33,6 +34,14 @@ from .enumerations import is_enumeration, member_of
 from .expressions import Expressions
 from .literals import literal
 from .parameters import judge
+
+UPSTREAM = {
+    "DeviceParameters": tuple(f"_{axis}" for axis in configs.AXES.values()),
+    "CheckpointParameters": (
+        *("async_mode", "model_weights_only", "resume_data", "storage_options", "strict_load"),
+    ),
+}
+"""Class -> fields that upstream Dream Trainer has (0.3.0) and this runtime has not."""
 
 
 class Launch(NamedTuple):
@@ -151,11 +160,15 @@ class Construction(Expressions):
         for name, value in keywords.items():
             if name in fields or record.opened is not None:
                 self.set_field(record, name, value, arguments.sites.get(name, site))
+            elif not self.sources.runtimes and name in UPSTREAM.get(_shown(cls), ()):
+                # Which package is installed, source does not say; upstream's has the field.
+                why = Unknown(f"hangs on {name}, a field of upstream's own package", site)
+                self.set_field(record, name.removeprefix("_"), why, site)
             else:
                 self.flaws.append(_unknown_keyword(cls, name, list(fields), site, arguments))
                 record.flaws.append(self.flaws[-1])
         for name, field in fields.items():
-            if name not in keywords:
+            if name not in keywords and name not in record.fields:
                 value = arguments.open or self.default_of(field, site)
                 record.fields[name] = value
                 record.origins[name] = Origin(field.site or site, explicit=False)
