@@ -9,6 +9,7 @@ from . import __version__
 from .check import command
 from .doctor.command import doctor_command
 from .errors import DreamError
+from .project.add.command import add_app
 from .project.command import new_command
 from .project.update.command import update_command
 
@@ -56,6 +57,7 @@ def dry_run(context: typer.Context) -> None:
 
 
 app.command("update")(update_command)
+app.add_typer(add_app, name="add")
 app.command()(command.check)
 app.command()(command.explain)
 app.command()(command.lsp)
