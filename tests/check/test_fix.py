@@ -371,3 +371,17 @@ def test_broken_projects_are_mended_or_left(
     assert fix(UNSAFE).count == 0
     if first.count == 0:
         assert {path: (tmp_path / path).read_text() for path in files} == files
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_a_misspelt_hook_is_renamed_and_not_written_again(write: Write, unsafe: bool) -> None:
+    path = write("""
+        class T(Complete):
+            def apply_compil(self):
+                self.model.compile()
+
+        config = DreamTrainerConfig(device_parameters=DeviceParameters())
+    """)
+    text = fixed(path, UNSAFE if unsafe else OPTIONS)
+    assert text.count("def apply_compile(") == unsafe
+    assert text.count("def apply_compil(") == (not unsafe)

@@ -19,29 +19,38 @@ def with_fixes(result: Result) -> tuple[Finding, ...]:
     """What a check found, missing hooks and unknown keywords with fixes as well."""
     modules = {module.shown: module for module in result.sources.modules()}
     trainers = result.project.trainers
-    return tuple(_with_fix(finding, trainers, modules) for finding in result.findings)
+    # A hook that only has to be renamed is not written a second time.
+    renamed = {
+        edit.text
+        for finding in result.findings
+        if finding.code == "DT205" and finding.fix is not None
+        for edit in finding.fix.edits
+    }
+    return tuple(_with_fix(finding, trainers, modules, renamed) for finding in result.findings)
 
 
 def _with_fix(
-    finding: Finding, trainers: tuple[Trainer, ...], modules: dict[str, Module]
+    finding: Finding, trainers: tuple[Trainer, ...], modules: dict[str, Module], renamed: set[str]
 ) -> Finding:
     module = modules.get(finding.place.path)
     if finding.fix is not None or module is None:
         return finding
     fix: Fix | None = None
     if finding.code in ("DT201", "DT206") and finding.severity == "error":
-        fix = _hook(finding, trainers, module)
+        fix = _hook(finding, trainers, module, renamed)
     elif finding.code == "DT107":
         fix = _keyword(finding, module)
     return finding if fix is None else replace(finding, fix=fix)
 
 
-def _hook(finding: Finding, trainers: tuple[Trainer, ...], module: Module) -> Fix | None:
+def _hook(
+    finding: Finding, trainers: tuple[Trainer, ...], module: Module, renamed: set[str]
+) -> Fix | None:
     found = HOOK.search(finding.message)
     trainer = next((each for each in trainers if each.place == finding.place), None)
     classes = (node for node in _classes(module) if module.name_place(node) == finding.place)
     cls = next(classes, None)
-    if found is None or trainer is None or cls is None:
+    if found is None or trainer is None or cls is None or found["hook"] in renamed:
         return None
     return missing_hook(module, cls, found["hook"], trainer)
 

@@ -1,6 +1,7 @@
-"""`--output-format junit`: every finding a failed test, every file a suite of them."""
+"""`--output-format junit`: every finding a test, failed unless it only informs."""
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -21,13 +22,13 @@ def render(result: "Result") -> str:
         files.setdefault(finding.place.path, []).append(finding)
     root = Element("testsuites", name=TOOL)
     for path, findings in files.items():
-        suite = _suite(root, _legal(posix(path)), len(findings), len(findings))
+        suite = _suite(root, _legal(posix(path)), len(findings), _failures(findings))
         for finding in findings:
-            _failure(suite, finding)
+            _add_case(suite, finding)
     if not files:
         SubElement(_suite(root, TOOL, 1, 0), "testcase", name="all checks", classname=TOOL)
     root.set("tests", str(max(len(result.findings), 1)))
-    root.set("failures", str(len(result.findings)))
+    root.set("failures", str(_failures(result.findings)))
     indent(root)
     # Characters beyond ASCII become references: a terminal can print those.
     text = tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
@@ -39,7 +40,11 @@ def _suite(root: Element, name: str, tests: int, failures: int) -> Element:
     return SubElement(root, "testsuite", {"name": name, **counts})
 
 
-def _failure(suite: Element, finding: Finding) -> None:
+def _failures(findings: Iterable[Finding]) -> int:
+    return sum(finding.severity != "info" for finding in findings)
+
+
+def _add_case(suite: Element, finding: Finding) -> None:
     place = finding.place
     path = _legal(posix(place.path))
     case = SubElement(
@@ -50,14 +55,18 @@ def _failure(suite: Element, finding: Finding) -> None:
         file=path,
         line=str(place.line),
     )
-    failure = SubElement(case, "failure", type=finding.severity, message=_legal(finding.message))
+    message = _legal(finding.message)
+    if finding.severity == "info":
+        told = SubElement(case, "system-out")
+    else:
+        told = SubElement(case, "failure", type=finding.severity, message=message)
     configs = f" [{', '.join(finding.configs)}]" if finding.configs else ""
     lines = [f"{place.path}:{place.line}:{place.column}: {advice(finding)}{configs}"]
     lines += [
         f"{note.place.path}:{note.place.line}:{note.place.column}: {note.text}"
         for note in finding.notes
     ]
-    failure.text = _legal("\n".join(lines))
+    told.text = _legal("\n".join(lines))
 
 
 def _legal(text: str) -> str:
