@@ -235,6 +235,34 @@ return Fixed(device_parameters=DeviceParameters.FSDP())
 # -- __init__
 return Written('auto')
 
+# -- an error that the project catches
+try:
+    return Config(device_parameters=DeviceParameters.FSDP(compile_modle=False))
+except TypeError:
+    return Config(device_parameters=DeviceParameters.FSDP(compile_model=False))
+
+# -- a refusal that the project catches
+def fitting(degree):
+    try:
+        return DeviceParameters.FSDP(tensor_parallel=degree, compile_model=degree == 0)
+    except (KeyError, ValueError):
+        return fitting(degree + 1)
+return Config(device_parameters=fitting(0))
+
+# -- a suppressed error
+import contextlib
+device = DeviceParameters.FSDP(compile_model=False)
+with contextlib.suppress(TypeError):
+    device = DeviceParameters(compile_modle=True)
+return Config(device_parameters=device)
+
+# -- what is for annotations only
+import typing
+compile_model = False
+if typing.TYPE_CHECKING:
+    compile_model = True
+return Config(device_parameters=DeviceParameters.FSDP(compile_model=compile_model))
+
 # -- inner function
 def inner(compile_model):
     return Config(device_parameters=DeviceParameters.FSDP(compile_model=compile_model))
@@ -503,3 +531,46 @@ def test_parameters_that_are_open_altogether_are_told_once(project: Check) -> No
     assert finding.message == (
         f"{number} fields of c are not decided: `read(sys.argv)` cannot be decided from source."
     )
+
+
+CAUGHT_BY_NOBODY = """
+    def config():
+        try:
+            return DreamTrainerConfig(device_parameters=DeviceParameters(tensor_paralel=2))
+        except KeyError:
+            return DreamTrainerConfig(device_parameters=DeviceParameters())
+
+    Complete(config()).fit()
+"""
+
+
+def test_an_error_that_no_handler_is_for_is_told(project: Check) -> None:
+    assert "DT107" in codes(project(CAUGHT_BY_NOBODY))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def __setattr__(self, name, value):\n        object.__setattr__(self, name, value * 2)",
+        "@property\n    def n(self):\n        return self.m\n"
+        "    @n.setter\n    def n(self, value):\n        self.m = value * 2",
+    ],
+)
+def test_what_setting_an_attribute_does_may_be_anything(project: Check, body: str) -> None:
+    result = project(
+        f"class Choice:\n    {body}\n\nchoice = Choice()\nchoice.n = 1\n"
+        "config = DreamTrainerConfig("
+        "device_parameters=DeviceParameters(tensor_parallel=choice.n, compile_model=False))\n"
+        "Complete(config).fit()\n"
+    )
+    assert result.project.trainers[0].configs[0].axes["tp"] == "unknown"
+
+
+def test_what_is_in_a_list_of_something_unknown_is_not_decided(project: Check) -> None:
+    result = project(
+        "import os\nn = 2 if 'a' in ['b', os.environ.get('ANY')] else 1\n"
+        "config = DreamTrainerConfig("
+        "device_parameters=DeviceParameters(tensor_parallel=n, compile_model=False))\n"
+        "Complete(config).fit()\n"
+    )
+    assert result.project.trainers[0].configs[0].axes["tp"] == "unknown"

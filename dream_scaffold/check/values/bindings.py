@@ -4,7 +4,7 @@ import ast
 import sys
 
 from ..source import Module
-from .classes import is_config, linearize
+from .classes import intercepts, is_config, linearize
 from .domain import (
     Arguments,
     Bound,
@@ -101,7 +101,7 @@ class Bindings(Items):
 
     def assign_attribute(self, target: Value, name: Value, value: Value, site: Site) -> None:
         if isinstance(target, Record):
-            if isinstance(name, str):
+            if isinstance(name, str) and not intercepts(target.cls, name):
                 target.fields[name] = value
                 target.origins[name] = Origin(site, explicit=True)
             else:

@@ -136,6 +136,15 @@ def remove(owner: Value, name: Value) -> None:
         owner.opened = "a member of it is deleted by a name that is not decidable"
 
 
+def intercepts(cls: "Class | type", name: str) -> bool:
+    """Whether code of the project decides what setting an attribute does."""
+    if not isinstance(cls, Class):
+        return False
+    found = find_member(cls, name)
+    is_property = found is not None and getattr(found[1], "kind", "") == "property"
+    return is_property or find_member(cls, "__setattr__") is not None
+
+
 class Field(NamedTuple):
     """One field of a dataclass and what it holds when it is not given."""
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..hinge import configs
@@ -20,6 +21,7 @@ from .classes import (
 from .domain import (
     Arguments,
     Class,
+    External,
     Flaw,
     Function,
     Inherited,
@@ -34,6 +36,7 @@ from .enumerations import is_enumeration, member_of
 from .expressions import Expressions
 from .literals import literal
 from .parameters import judge
+from .signals import Raised
 
 UPSTREAM = {
     "DeviceParameters": tuple(f"_{axis}" for axis in configs.AXES.values()),
@@ -42,6 +45,9 @@ UPSTREAM = {
     ),
 }
 """Class -> fields that upstream Dream Trainer has (0.3.0) and this runtime has not."""
+
+
+TYPE_ERROR = External("builtins.TypeError")
 
 
 class Launch(NamedTuple):
@@ -68,6 +74,9 @@ class Construction(Expressions):
         self.launches: list[Launch] = []
         self.flaws: list[Flaw] = []
         self.active: list[ast.AST] = []
+        self.tries: list[Callable[[Value], bool]] = []
+        """What catches an error, of every `try` that is being run: the innermost last."""
+
         self.main: Function | None = None
         """What `cli()` has called."""
 
@@ -90,6 +99,8 @@ class Construction(Expressions):
             taken = inspect.signature(function).parameters.values()
             left = [p.name for p in taken if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
             missing = [name for name in left if name not in arguments.keywords]
+            if any(catching(TYPE_ERROR) for catching in self.tries):
+                raise Raised(TYPE_ERROR) from None
             if missing and not arguments.positional and arguments.open is None:
                 self.flaws.append(_not_given(preset.name, missing, site))
             elif arguments.positional:
@@ -154,8 +165,7 @@ class Construction(Expressions):
         self.open_record(record, site)
         names = [name for name, field in fields.items() if field.init and not field.named]
         if fields and len(arguments.positional) > len(names) and record.opened is None:
-            self.flaws.append(_nameless(_shown(cls), site))
-            record.flaws.append(self.flaws[-1])
+            self.refuse(record, _nameless(_shown(cls), site), TYPE_ERROR)
         keywords = dict(zip(names, arguments.positional, strict=False)) | arguments.keywords
         for name, value in keywords.items():
             if name in fields or record.opened is not None:
@@ -165,8 +175,8 @@ class Construction(Expressions):
                 why = Unknown(f"hangs on {name}, a field of upstream's own package", site)
                 self.set_field(record, name.removeprefix("_"), why, site)
             else:
-                self.flaws.append(_unknown_keyword(cls, name, list(fields), site, arguments))
-                record.flaws.append(self.flaws[-1])
+                flaw = _unknown_keyword(cls, name, list(fields), site, arguments)
+                self.refuse(record, flaw, TYPE_ERROR)
         for name, field in fields.items():
             if name not in keywords and name not in record.fields:
                 value = arguments.open or self.default_of(field, site)
@@ -175,8 +185,7 @@ class Construction(Expressions):
         missing = [n for n, field in fields.items() if field.required and n not in keywords]
         missing = [name for name in missing if fields[name].init]
         if missing and record.opened is None and arguments.open is None:
-            self.flaws.append(_not_given(_shown(cls), missing, site))
-            record.flaws.append(self.flaws[-1])
+            self.refuse(record, _not_given(_shown(cls), missing, site), TYPE_ERROR)
         self.finish(record, arguments, site)
         return record
 
@@ -197,7 +206,16 @@ class Construction(Expressions):
             self.invoke(found[1], record, Arguments(passed, {}, {}), site)
         before = len(record.flaws)
         judge(record, site, arguments.sites)
-        self.flaws += record.flaws[before:]
+        for flaw in record.flaws[before:]:
+            record.flaws.remove(flaw)
+            self.refuse(record, flaw, configs.ConfigError)
+
+    def refuse(self, record: Record, flaw: Flaw, error: Value) -> None:
+        """What ends the program, unless it catches the error itself."""
+        if any(catching(error) for catching in self.tries):
+            raise Raised(error)
+        self.flaws.append(flaw)
+        record.flaws.append(flaw)
 
     def passed_on(self, record: Record) -> list[str]:
         return [name for name, field in record_fields(record.cls).items() if field.passed]

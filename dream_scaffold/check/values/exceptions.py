@@ -75,7 +75,18 @@ class Exceptions(Patterns):
 
     def attempt_body(self, node: ast.Try | ast.TryStar, scope: Scope) -> None:
         local = any(map(self.is_local_fallback, node.handlers))
-        error = self.guarded(lambda: self.run(node.body, scope), node, not local)
+
+        def catching(error: Value) -> bool:
+            types = [handler.type for handler in node.handlers]
+            return None in types or any(
+                catches(self.evaluate(kind, scope), error) is True for kind in types if kind
+            )
+
+        self.tries.append(catching)
+        try:
+            error = self.guarded(lambda: self.run(node.body, scope), node, not local)
+        finally:
+            self.tries.pop()
         if error is None:
             self.run(node.orelse, scope)
             if local:
@@ -139,7 +150,11 @@ class Exceptions(Patterns):
         elif isinstance(value, External) and value.name == "contextlib.suppress()":
             given = item.context_expr.args if isinstance(item.context_expr, ast.Call) else []
             wanted = tuple(self.evaluate(each, scope) for each in given)
-            raised = self.guarded(lambda: inside(None), node, may_raise=True)
+            self.tries.append(lambda error: catches(wanted, error) is True)
+            try:
+                raised = self.guarded(lambda: inside(None), node, may_raise=True)
+            finally:
+                self.tries.pop()
             if raised is not None and not self.caught(wanted, raised):
                 raise raised
         elif isinstance(value, Record) and isinstance(value.cls, Class):

@@ -91,7 +91,9 @@ def compare(op: ast.cmpop, left: Value, right: Value, node: ast.AST, scope: Scop
     elif isinstance(op, (ast.In, ast.NotIn)):
         if literal(left) and isinstance(right, (list, tuple, str, dict, set)):
             try:
-                return (left in right) is isinstance(op, ast.In)  # type: ignore[operator]
+                found = left in right  # type: ignore[operator]
+                if found or literal(right) or isinstance(right, dict):
+                    return found is isinstance(op, ast.In)
             except TypeError:
                 pass
     elif literal(left) and literal(right):

@@ -139,8 +139,10 @@ class Interpreter(Exceptions):
         test = self.evaluate(node.test, scope)
         known = truth(test)
         if isinstance(node.test, (ast.Name, ast.Attribute)) and known is True and _typing(node):
-            # Names that only annotations use are wanted, and so is what stands in for them.
+            # Names that only annotations use are wanted; what stands in for them counts.
+            before = dict(scope.names)
             self.run(node.body, scope)
+            scope.names.update(before)
             self.run(node.orelse, scope)
         elif known is not None:
             self.run(node.body if known else node.orelse, scope)
