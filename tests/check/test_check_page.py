@@ -17,6 +17,7 @@ from dream_scaffold.check import Result
 from dream_scaffold.check.options import FORMATS, SETTINGS, Options, read_settings
 from dream_scaffold.check.report import json as json_report
 from dream_scaffold.cli import app
+from dream_trainer.utils.modifiers import MODIFIERS
 
 TEXT = check_page.PAGE.read_text(encoding="utf-8")
 
@@ -53,7 +54,8 @@ def test_every_option_is_in_the_table() -> None:
 
 
 def test_the_page_names_no_option_that_there_is_not() -> None:
-    spellings = {*options("check"), *options("explain"), "--help"}
+    of_a_run = {"--set", *MODIFIERS}
+    spellings = {*options("check"), *options("explain"), "--help", *of_a_run}
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", TEXT))
     assert named - spellings == set()
 
