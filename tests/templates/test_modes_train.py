@@ -13,9 +13,10 @@ from tests.conftest import run_torchrun
 
 MODES = {
     "lm": (*(part for part in PARTS if part != "single"), "fsdp+tp"),
-    "vision": ("fsdp+tp",),
+    "vision": ("ddp", "fsdp+tp"),
     "gan": ("ddp", "fsdp"),
     "finetune": ("ddp", "hsdp"),
+    "blank": ("ddp", "fsdp"),
 }
 """Recipe -> modes: each axis with the one that has them all, the others once."""
 
