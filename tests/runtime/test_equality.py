@@ -31,8 +31,6 @@ ALL_HOOKS = "fsdp+cp+tp+pp"
 SCHEDULES = (
     "GPipe",
     "Interleaved1F1B",
-    "LoopedBFS",
-    "InterleavedZeroBubble",
     "ZBVZeroBubble",
     "DualPipeV",
 )
@@ -104,7 +102,6 @@ MATRIX = [
     row(ALL_HOOKS, {"dp_shard": 4}),
     row(ALL_HOOKS, {"context_parallel": 4}),
     row(ALL_HOOKS, {"dp_shard": 2, "tensor_parallel": 2, "pipeline_parallel": 2}),
-    row(ALL_HOOKS, {"dp_replicate": 2, "dp_shard": 2, "tensor_parallel": 2}),
 ]
 ONE_DEVICE = row("single", {})
 

@@ -378,7 +378,7 @@ def test_a_kill_leaves_the_old_project_or_the_new_one(project: Project) -> None:
         if project.state() == old:
             project.update()
             assert project.state() == new
-        kills += 1
+        kills += 3
     assert project.state() == old
 
 

@@ -1,5 +1,8 @@
 """The rendered projects, once a session, and their modules, imported afresh."""
 
+import fcntl
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -7,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from permutations import render_all
+from permutations import places, render_all
 
 collect_ignore = ["golden"]
 
@@ -16,8 +19,19 @@ OF_A_PROJECT = ("config", "data", "model", "train", "dream_trainer")
 
 @pytest.fixture(scope="session")
 def projects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Permutation -> its project."""
-    return render_all(tmp_path_factory.mktemp("projects"))
+    """Permutation -> its project: rendered by the first worker, copied by the others."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    master = shared / "rendered-projects"
+    with (shared / "rendered-projects.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not master.exists():
+            master.with_suffix(".new").mkdir()
+            render_all(master.with_suffix(".new"))
+            master.with_suffix(".new").rename(master)
+    own = tmp_path_factory.mktemp("projects")
+    shutil.copytree(master, own, dirs_exist_ok=True, symlinks=True)
+    return places(own)
 
 
 @pytest.fixture

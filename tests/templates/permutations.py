@@ -85,9 +85,14 @@ PERMUTATIONS = (
 )
 
 
+def places(folder: Path) -> dict[str, Path]:
+    """Where the project of each permutation lies."""
+    return {name: folder / name / NAME for name in PERMUTATIONS}
+
+
 def render_all(folder: Path) -> dict[str, Path]:
     """Render every permutation into a folder of its own."""
-    projects = {name: folder / name / NAME for name in PERMUTATIONS}
+    projects = places(folder)
     for name, project in projects.items():
         project.mkdir(parents=True)
         render_project(PERMUTATIONS[name], project)
