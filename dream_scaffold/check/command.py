@@ -64,6 +64,7 @@ StdinFilename = Annotated[
 def check(
     paths: Paths = None,
     output_format: Format = None,
+    json: Annotated[bool, typer.Option("--json", help="As --output-format json.")] = False,
     select: Select = None,
     ignore: Ignore = None,
     strict: Strict = None,
@@ -88,6 +89,7 @@ def check(
     from .session import run
 
     files, arguments = _of_script(paths or [])
+    output_format = OutputFormat.json if json else output_format
     options = Options(
         paths=files,
         arguments=arguments,

@@ -38,6 +38,17 @@ DataFile = Annotated[
 List = Annotated[
     bool, typer.Option("--list", help="Say what recipes, modes and presets there are.")
 ]
+Template = Annotated[
+    str | None,
+    typer.Option(metavar="PATH|URL", help="A copier template of your own, in place of ours."),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="With --template: an answer to one of its questions."),
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="With --template: it may run code, with your rights.")
+]
 Pretend = Annotated[
     bool, typer.Option("--pretend", help="Write nothing; show the tree and what would change.")
 ]
@@ -59,6 +70,9 @@ def new_command(
     no_git: NoGit = False,
     defaults: Defaults = False,
     data_file: DataFile = None,
+    template: Template = None,
+    data: Data = None,
+    trust: Trust = False,
     list_: List = False,
     pretend: Pretend = False,
     as_json: Json = False,
@@ -76,6 +90,24 @@ def new_command(
     from .options import Options
 
     try:
+        if template is not None or data or trust:
+            from . import template_command
+
+            told = template_command.run(
+                template,
+                path,
+                ours=list(given(context)),
+                data_file=data_file,
+                assigned=data or (),
+                defaults=defaults or as_json,
+                trust=trust,
+                force=force,
+                git=not no_git,
+                pretend=pretend,
+                as_json=as_json,
+            )
+            typer.echo(told)
+            return
         answers = (read_file(Path(data_file)) if data_file is not None else {}) | given(context)
         path, answers["parallel"], answers["recipe"], answers["tracker"] = complete(
             path or answers.get("name"),

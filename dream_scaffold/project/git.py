@@ -44,6 +44,16 @@ def commit_all(project: Path) -> str | None:
     return None
 
 
+def first_commit(project: Path, target: Path) -> str:
+    """Commit, unless `target` belongs to a repository; say what was done."""
+    if around := repository_around(target):
+        return f"No commit was made: {os.fspath(around)} is a git repository already."
+    hindrance = commit_all(project)
+    if hindrance:
+        return f"No commit was made: {hindrance}."
+    return "Everything is committed to a new git repository."
+
+
 def _run(command: list[str], folder: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name not in OF_A_REPOSITORY}
     subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)

@@ -1,15 +1,13 @@
 """`dream new`: from options to a project on disk, in one piece."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import DreamError
 from .difference import difference
-from .git import commit_all, repository_around
+from .git import first_commit
 from .options import Options
-from .place import check_target, clear_up, put, staged
+from .place import check_target, clear_up, put, refused_by_the_system, staged
 from .render import render_project
 from .snapshot import FOLDER, write_snapshot
 from .tree import draw_tree
@@ -42,20 +40,14 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
     options.check()
     clear_up(target)
     check_target(target, force=force)
-    try:
-        with staged(target) as stage:
-            project = stage / options.name
-            project.mkdir()
-            render_project(options, project)
-            write_snapshot(project)
-            commit = _first_commit(project, target) if git else "No git repository was made."
-            tree = draw_tree(project)
-            replaced = put(project, target)
-    except OSError as error:
-        reason = error.strerror or str(error).partition("\n")[0]
-        where = f" ({error.filename})" if error.filename else ""
-        fact = f"{target} could not be written: {reason}{where}."
-        raise DreamError(fact, "Nothing was left behind. Mend that and run it again.") from error
+    with refused_by_the_system(target), staged(target) as stage:
+        project = stage / options.name
+        project.mkdir()
+        render_project(options, project)
+        write_snapshot(project)
+        commit = first_commit(project, target) if git else "No git repository was made."
+        tree = draw_tree(project)
+        replaced = put(project, target)
     return Created(
         options=options,
         folder=target,
@@ -113,13 +105,3 @@ def preview(target: Path, options: Options) -> Preview:
             replaced=differing,
             diff="\n".join(lines),
         )
-
-
-def _first_commit(project: Path, target: Path) -> str:
-    """Commit, unless `target` belongs to a repository; say what was done."""
-    if around := repository_around(target):
-        return f"No commit was made: {os.fspath(around)} is a git repository already."
-    hindrance = commit_all(project)
-    if hindrance:
-        return f"No commit was made: {hindrance}."
-    return "Everything is committed to a new git repository."

@@ -46,6 +46,18 @@ def check_target(target: Path, *, force: bool) -> None:
 
 
 @contextmanager
+def refused_by_the_system(target: Path) -> Iterator[None]:
+    """Raise `DreamError` where the file system refuses what happens inside the block."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error).partition("\n")[0]
+        where = f" ({error.filename})" if error.filename else ""
+        fact = f"{target} could not be written: {reason}{where}."
+        raise DreamError(fact, "Nothing was left behind. Mend that and run it again.") from error
+
+
+@contextmanager
 def staged(target: Path) -> Iterator[Path]:
     """A hidden folder to make the project of `target` in; it is gone after the block.
 

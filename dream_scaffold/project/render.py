@@ -21,7 +21,7 @@ DOTTED = ("dockerignore", "dream", "github", "gitignore")
 def render_project(options: Options, target: Path) -> None:
     """Write the whole project into `target`, which must not hold any file yet."""
     _render(options, target)
-    _copy_runtime(target / RUNTIME)
+    copy_runtime(target / RUNTIME)
     _format(target)
 
 
@@ -65,7 +65,8 @@ def _render(options: Options, target: Path) -> None:
         shutil.rmtree(target / emptied)
 
 
-def _copy_runtime(target: Path) -> None:
+def copy_runtime(target: Path) -> None:
+    """The training runtime, as a project carries it."""
     runtime = resources.runtime()
     for source in sorted(runtime.rglob("*")):
         if source.is_file() and "__pycache__" not in source.parts:

@@ -4,7 +4,9 @@
 
 `dream check` on a generated project against `import typer` and, where they are installed,
 pyright and mypy; `dream new` with commit, formatting and final check against `copier copy`
-of the same template with the same answers. In turn, whole processes, medians of ratios.
+of the same template with the same answers, `cookiecutter` with the same files and `uv init`;
+a `dream update` that finds nothing against such a `copier update`. In turn, whole processes,
+medians of ratios. Tools of the extra `bench` that are not installed have no row.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -127,6 +130,57 @@ def copier_row(folder: Path) -> list[str]:
     return [sys.executable, "-m", "copier", *command, str(ROOT / "templates"), "there"]
 
 
+def cookiecutter_row(folder: Path, project: Path) -> dict[str, list[str]]:
+    """`cookiecutter` of a template that makes the files of `project`, its name filled in."""
+    if find_spec("cookiecutter") is None:
+        return {}
+    template = folder / "cookie" / "{{cookiecutter.name}}"
+    plain = []
+    for path in sorted(project.rglob("*")):
+        where = path.relative_to(project)
+        if not path.is_file() or where.parts[0] == ".git":
+            continue
+        (template / where).parent.mkdir(parents=True, exist_ok=True)
+        data = path.read_bytes()
+        if b"{{" in data or b"{%" in data or b"{#" in data:
+            plain.append(where.as_posix())
+        else:
+            data = data.replace(b"my-lm", b"{{cookiecutter.name}}")
+        (template / where).write_bytes(data)
+    answers = {"name": "there", "_copy_without_render": plain}
+    (folder / "cookie" / "cookiecutter.json").write_text(json.dumps(answers))
+    return {"cookiecutter": [sys.executable, "-m", "cookiecutter", "--no-input", "cookie"]}
+
+
+def update_rows(folder: Path, project: Path) -> dict[str, list[str]]:
+    """An update that finds nothing: ours, and copier's of the same files, which wants git."""
+    template, copied = folder / "template", folder / "copied"
+    shutil.copytree(project, template, ignore=shutil.ignore_patterns(".git", ".dream"))
+    (template / "copier.yml").write_text("name: {type: str, default: there}\n")
+    answers = template / "{{ _copier_conf.answers_file }}.jinja"
+    answers.write_text("{{ _copier_answers|to_nice_yaml -}}\n")
+    commit(template, "v1.0.0")
+    copier = [sys.executable, "-m", "copier"]
+    subprocess.run(
+        [*copier, "copy", "--defaults", "--quiet", str(template), str(copied)],
+        cwd=folder,
+        env=ENVIRONMENT,
+        check=True,
+        capture_output=True,
+    )
+    commit(copied, "v0")
+    return {
+        "dream update": [*DREAM, "update", "my-lm"],
+        "copier update": [*copier, "update", "--defaults", "--quiet", str(copied)],
+    }
+
+
+def commit(folder: Path, tag: str) -> None:
+    who = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "all"], ["tag", tag]):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
@@ -142,13 +196,19 @@ def main() -> None:
             capture_output=True,
         )
         project = folder / "my-lm"
+        copy = copier_row(folder)
+        new = {
+            "dream new": [*DREAM, "new", "there", "--recipe", "lm", "--parallel", "fsdp"],
+            "copier copy": copy,
+            **cookiecutter_row(folder, project),
+        }
+        if uv := shutil.which("uv"):
+            new["uv init"] = [uv, "init", "--offline", "--quiet", "there"]
         report = {
             "check": compare(check_rows(), project, options.rounds),
+            "update": compare(update_rows(folder, project), folder, options.rounds),
             "new": compare(
-                {
-                    "dream new": [*DREAM, "new", "there", "--recipe", "lm", "--parallel", "fsdp"],
-                    "copier copy": copier_row(folder),
-                },
+                new,
                 folder,
                 options.rounds,
                 clean=lambda: shutil.rmtree(folder / "there", ignore_errors=True),

@@ -228,3 +228,32 @@ def test_completion(shell: str) -> None:
     code = "from dream_scaffold.cli import app\napp(prog_name='dream')"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert "check" in done.stdout and "update" not in done.stdout
+
+
+JSON = {
+    "new": ["new", "{there}", "--defaults", "--no-git", "--json"],
+    "new --list": ["new", "--list", "--json"],
+    "new --pretend": ["new", "{there}", "--defaults", "--pretend", "--json"],
+    "update": ["update", "{project}", "--dry-run", "--json"],
+    "check": ["check", "{project}", "--json"],
+    "explain": ["explain", "DT201", "--json"],
+    "doctor": ["doctor", "{project}", "--no-smoke", "--json"],
+    "add": ["add", "callback", "Seen", "--project", "{project}", "--pretend", "--json"],
+    "dry-run": ["dry-run", "{project}/train.py", "--world-size", "2", "--json"],
+}
+
+
+def test_every_command_that_tells_something_tells_it_as_json() -> None:
+    named = {words[0] for words in JSON.values()}
+    shown = re.findall(r"^  (\w[\w-]*)  ", dream("--help").stdout, re.MULTILINE)
+    assert named == {name for name in shown if name != "lsp"}
+
+
+@pytest.mark.parametrize("words", JSON.values(), ids=JSON)
+def test_json_is_one_object_and_nothing_else(words: list[str], tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    places = {"project": project, "there": tmp_path / "there"}
+    assert dream("new", str(project), "--parallel", "single", "--no-git").returncode == 0
+    done = dream(*(word.format(**places) for word in words))
+    assert done.returncode in (0, 1), done.stderr
+    assert isinstance(json.loads(done.stdout), dict)
