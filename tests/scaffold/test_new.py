@@ -41,7 +41,7 @@ def dream(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     # Above `tmp_path` there may be a repository; these tests are not about that one.
     monkeypatch.setattr(
-        "dream_scaffold.project.new.repository_around",
+        "dream_scaffold.project.git.repository_around",
         lambda folder: (
             around
             if (around := repository_around(folder)) and around.is_relative_to(tmp_path)
