@@ -11,6 +11,7 @@ from .options import Options
 from .snapshot import FOLDER
 
 ANSWERS = f"{FOLDER}/answers.yml"
+COPIER = ".copier-answers.yml"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ def find_project(path: Path) -> Path:
     for folder in (path, *path.parents):
         if (folder / ANSWERS).is_file():
             return folder
-    if (path / ".copier-answers.yml").is_file():
-        fact = f"{path} was made from a template that is not of dream."
-        raise DreamError(fact, "Run: copier update")
+        if (folder / COPIER).is_file():
+            fact = f"{folder} was made from a template that is not of dream."
+            raise DreamError(fact, "Run: copier update")
     fact = f"{path} does not lie in a project of `dream new`: there is no {ANSWERS}."
     raise DreamError(fact, "Go to the project's folder, or restore the file from git.")
 

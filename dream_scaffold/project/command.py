@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import typer
@@ -78,52 +79,43 @@ def new_command(
     as_json: Json = False,
 ) -> None:
     """Make a project that trains, and check it."""
-    if list_:
+    try:
+        typer.echo(_told(context, SimpleNamespace(**context.params)))
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("\ninterrupted: nothing was left half made", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _told(context: typer.Context, said: SimpleNamespace) -> str:
+    """Do what the options of the command line say; returns what is printed."""
+    if said.list_:
         from . import listing
 
-        typer.echo(listing.as_json() if as_json else listing.as_text())
-        return
+        return listing.as_json() if said.as_json else listing.as_text()
+    if said.template is not None or said.data or said.trust:
+        from . import template_command
+
+        return template_command.run(said, ours=list(given(context)))
     from . import report
     from .answers import read_file
     from .ask import complete
     from .new import create, preview
     from .options import Options
 
-    try:
-        if template is not None or data or trust:
-            from . import template_command
-
-            told = template_command.run(
-                template,
-                path,
-                ours=list(given(context)),
-                data_file=data_file,
-                assigned=data or (),
-                defaults=defaults or as_json,
-                trust=trust,
-                force=force,
-                git=not no_git,
-                pretend=pretend,
-                as_json=as_json,
-            )
-            typer.echo(told)
-            return
-        answers = (read_file(Path(data_file)) if data_file is not None else {}) | given(context)
-        path, answers["parallel"], answers["recipe"], answers["tracker"] = complete(
-            path or answers.get("name"),
-            answers.get("parallel"),
-            answers.get("recipe"),
-            answers.get("tracker"),
-            defaults=defaults or as_json,
-        )
-        target = Path(os.path.abspath(path))  # Without "..": what lies around it is asked.
-        options = Options(**{**answers, "name": target.name})
-        if pretend:
-            shown = preview(target, options)
-            typer.echo(report.pretended_json(shown) if as_json else report.pretended(shown))
-            return
-        created = create(target, options, force=force, git=not no_git)
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("\ninterrupted: nothing was left half made", err=True)
-        sys.exit(INTERRUPTED)
-    typer.echo(report.as_json(created, path) if as_json else report.describe(created, path))
+    answers = (read_file(Path(said.data_file)) if said.data_file is not None else {}) | given(
+        context
+    )
+    path, answers["parallel"], answers["recipe"], answers["tracker"] = complete(
+        said.path or answers.get("name"),
+        answers.get("parallel"),
+        answers.get("recipe"),
+        answers.get("tracker"),
+        defaults=said.defaults or said.as_json,
+    )
+    target = Path(os.path.abspath(path))  # Without "..": what lies around it is asked.
+    options = Options(**{**answers, "name": target.name})
+    if said.pretend:
+        shown = preview(target, options)
+        return report.pretended_json(shown) if said.as_json else report.pretended(shown)
+    created = create(target, options, force=said.force, git=not said.no_git)
+    return report.as_json(created, path) if said.as_json else report.describe(created, path)

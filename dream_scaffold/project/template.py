@@ -5,7 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from .tree import draw_tree
 from .verify import check_project
 
 URL = re.compile(r"^(\w[\w+.-]*://|git@|gh:|gl:)|\.git$")
+IMPORT = re.compile(rf"^\s*(from|import)\s+{RUNTIME}\b", re.MULTILINE)
 SETTINGS = ("copier.yml", "copier.yaml")
 
 
@@ -89,14 +90,16 @@ def create_from(template: Template, target: Path, *, force: bool, git: bool) -> 
     """Make the project; raises `DreamError`, with nothing written, where that cannot be."""
     clear_up(target)
     check_target(target, force=force)
-    template = _agreed(template)
-    with refused_by_the_system(target), staged(target) as stage:
-        project = stage / target.name
-        project.mkdir()
-        has_runtime = _render(template, project)
-        commit = first_commit(project, target) if git else "No git repository was made."
-        tree, files = draw_tree(project), _files(project)
-        replaced = put(project, target)
+    with _opened(template) as worker:
+        _refuse_inside(worker, target)
+        trusted = _agreed(template, code_of(worker))
+        with refused_by_the_system(target), staged(target) as stage:
+            project = stage / target.name
+            project.mkdir()
+            has_runtime = _render(worker, template, project, trusted=trusted)
+            commit = _commit(project, target) if git else "No git repository was made."
+            tree, files = draw_tree(project), _files(project)
+            replaced = put(project, target)
     return Made(
         folder=target,
         source=template.source,
@@ -111,10 +114,11 @@ def create_from(template: Template, target: Path, *, force: bool, git: bool) -> 
 
 def preview_from(template: Template, target: Path) -> Made:
     """What `create_from` would make; tasks of the template are not run for it."""
-    with TemporaryDirectory(prefix="dream-new-") as folder:
+    with TemporaryDirectory(prefix="dream-new-") as folder, _opened(template) as worker:
+        _refuse_inside(worker, target)
         project = Path(folder) / target.name
         project.mkdir()
-        has_runtime = _render(template, project, skip_tasks=True)
+        has_runtime = _render(worker, template, project, trusted=template.trusted, skip_tasks=True)
         files = _files(project)
         return Made(
             folder=target,
@@ -133,32 +137,69 @@ def preview_from(template: Template, target: Path) -> Made:
         )
 
 
-def _render(template: Template, project: Path, *, skip_tasks: bool = False) -> bool:
-    """Render into an empty folder; returns whether the runtime was put in."""
-    with _copier_errors(template):
-        from copier import run_copy
+@contextmanager
+def _opened(template: Template) -> Iterator[Any]:
+    """copier's worker: the template is fetched once, and what was shown is what is rendered."""
+    with ExitStack() as opened:
+        with _copier_errors(template):
+            from copier import Worker
 
-        with _told_on_stderr():
-            run_copy(
-                template.source,
-                project,
-                dict(template.data),
-                defaults=not template.asks,
-                unsafe=template.trusted,
-                skip_tasks=skip_tasks,
-                overwrite=True,
-                quiet=True,
+            worker = opened.enter_context(
+                Worker(
+                    src_path=template.source,
+                    data=dict(template.data),
+                    defaults=not template.asks,
+                    overwrite=True,
+                    quiet=True,
+                    cleanup_on_error=False,
+                )
             )
+            worker.template.config_data  # noqa: B018 - it fetches, and fails where it must
+        yield worker
+
+
+def _render(
+    worker: Any, template: Template, project: Path, *, trusted: bool, skip_tasks: bool = False
+) -> bool:
+    """Render into an empty folder; returns whether the runtime was put in."""
+    worker.dst_path, worker.unsafe, worker.skip_tasks = project, trusted, skip_tasks
+    with _copier_errors(template), _told_on_stderr():
+        worker.run_copy()
+    if not trusted:
+        _refuse_repositories(template, project)
     lacks = _uses_runtime(project) and not (project / RUNTIME).exists()
     if lacks:
         copy_runtime(project / RUNTIME)
     return lacks
 
 
+def _refuse_repositories(template: Template, project: Path) -> None:
+    """git runs the commands that the settings and hooks of a repository name."""
+    for folder, folders, files in os.walk(project):
+        for name in (*folders, *files):
+            if name.lower() == ".git":
+                where = os.path.relpath(os.path.join(folder, name), project)
+                fact = f"{template.source} writes {where}, and git runs code that is named there."
+                raise DreamError(fact, "Read it. If you trust who wrote it, add --trust.")
+
+
+def _refuse_inside(worker: Any, target: Path) -> None:
+    """A template that is written into while it is read has no end."""
+    if target.resolve().is_relative_to(Path(worker.template.local_abspath).resolve()):
+        raise DreamError(f"{target} lies in the template.", "Choose a path outside of it.")
+
+
+def _commit(project: Path, target: Path) -> str:
+    if os.path.lexists(project / ".git"):
+        return "No commit was made: the template has made a repository of its own."
+    return first_commit(project, target)
+
+
 def _uses_runtime(project: Path) -> bool:
     return any(
-        RUNTIME in path.read_text(encoding="utf-8", errors="replace")
+        IMPORT.search(path.read_text(encoding="utf-8", errors="replace"))
         for path in project.glob("*.py")
+        if path.is_file()
     )
 
 
@@ -167,16 +208,13 @@ def _files(project: Path) -> list[str]:
     return sorted(path.as_posix() for path in found if path.parts[0] != ".git")
 
 
-def _agreed(template: Template) -> Template:
-    """The template, trusted where it runs code and the user says yes to that.
+def _agreed(template: Template, code: list[str]) -> bool:
+    """Whether `code`, what the template runs, may run.
 
-    Raises `DreamError` where it runs code and nobody has said so.
+    Raises `DreamError` where there is some and nobody has said yes to it.
     """
-    if template.trusted:
-        return template
-    code = code_of(template)
-    if not code:
-        return template
+    if template.trusted or not code:
+        return template.trusted
     fact = f"The template runs code of its own: {'; '.join(code)}."
     if not template.asks:
         raise DreamError(fact, "Read it. If you trust who wrote it, add --trust.")
@@ -187,22 +225,29 @@ def _agreed(template: Template) -> Template:
         typer.echo(f"  {line}", err=True)
     if not typer.confirm("Do you trust who wrote it?", default=False, err=True):
         raise DreamError(fact, "Nothing was run and nothing was written.")
-    return Template(**{**vars(template), "trusted": True})
+    return True
 
 
-def code_of(template: Template) -> list[str]:
+def code_of(worker: Any) -> list[str]:
     """What of a template runs code, a line each: tasks, extensions of jinja, migrations."""
-    with _copier_errors(template), TemporaryDirectory(prefix="dream-new-") as folder:
-        from copier._main import Worker
+    found = worker.template
+    extensions = [f"jinja extension: {_shown(name)}" for name in found.jinja_extensions]
+    tasks = [f"task: {_shown(task.cmd)}" for task in found.tasks]
+    migrations = [
+        f"migration, at copier update: {_shown(each)}"
+        for each in found.config_data.get("migrations") or []
+    ]
+    return [*extensions, *tasks, *migrations]
 
-        with Worker(src_path=template.source, dst_path=Path(folder), quiet=True) as worker:
-            found = worker.template
-            commands = [task.cmd for task in found.tasks]
-            tasks = [
-                f"task: {command if isinstance(command, str) else ' '.join(map(str, command))}"
-                for command in commands
-            ]
-            return [*tasks, *(f"jinja extension: {name}" for name in found.jinja_extensions)]
+
+def _shown(command: Any) -> str:
+    """On one line, and without characters by which a terminal would hide a part."""
+    if isinstance(command, Mapping):
+        named = [command.get(name) for name in ("command", "before", "after")]
+        return "; ".join(_shown(each) for each in named if each)
+    words = command if isinstance(command, (list, tuple)) else [command]
+    text = " ".join(map(str, words))
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ..errors import DreamError
@@ -12,21 +13,12 @@ from .requirements import missing_packages
 from .template import Made, create_from, preview_from, read_template
 
 
-def run(
-    source: str | None,
-    path: str | None,
-    *,
-    ours: Sequence[str],
-    data_file: str | None,
-    assigned: Sequence[str],
-    defaults: bool,
-    trust: bool,
-    force: bool,
-    git: bool,
-    pretend: bool,
-    as_json: bool,
-) -> str:
-    """Make the project, or show it; returns what is printed. Raises `DreamError`."""
+def run(said: SimpleNamespace, ours: Sequence[str]) -> str:
+    """Make the project, or show it; returns what is printed. Raises `DreamError`.
+
+    `said`: the options of `dream new`; `ours`: those given that are of dream's own templates.
+    """
+    source, path, assigned = said.template, said.path, said.data or ()
     if source is None:
         given = "--data" if assigned else "--trust"
         raise DreamError(f"{given} is for a template of your own.", "Name it with --template.")
@@ -37,12 +29,13 @@ def run(
     if path is None:
         raise DreamError("PATH is missing.", f"Run: dream new my-project --template {source}")
     target = Path(os.path.abspath(path))
-    template = read_template(source, _answers(data_file), assigned, defaults=defaults, trust=trust)
-    if pretend:
+    answers, defaults = _answers(said.data_file), said.defaults or said.as_json
+    template = read_template(source, answers, assigned, defaults=defaults, trust=said.trust)
+    if said.pretend:
         made = preview_from(template, target)
     else:
-        made = create_from(template, target, force=force, git=git)
-    return _as_json(made, path, pretend) if as_json else _as_text(made, path, pretend)
+        made = create_from(template, target, force=said.force, git=not said.no_git)
+    return (_as_json if said.as_json else _as_text)(made, path, said.pretend)
 
 
 def _answers(data_file: str | None) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ def _rows(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.iterdir()):
         if path.name in HIDDEN:
             continue
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             yield f"{indent}{path.name}/", _meaning(path / "__init__.py")
             if path.name not in CLOSED:
                 yield from _rows(path, depth + 1)
@@ -34,5 +34,8 @@ def _rows(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
 def _meaning(path: Path) -> str:
     if path.suffix != ".py" or not path.is_file():
         return ""
-    docstring = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+    try:
+        docstring = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ""  # A template of the user's may hold any text.
     return docstring.partition("\n")[0]
