@@ -56,7 +56,10 @@ def check(options: Options, overlay: Mapping[str, str] | None = None) -> Result:
             f"No configuration is called {options.config}.", f"Those found are: {names}."
         )
     broken = [
-        Fault("DT000", Match(found.place, found.message)) for found in sources.broken.values()
+        Fault("DT000", Match(found.place, found.message))
+        for path, found in sources.broken.items()
+        # What is merely imported may well be a table of some megabytes.
+        if found.is_source or path in files
     ]
     loose = [*broken, *outdated_runtimes(sources)]
     project = project.with_faults(loose)

@@ -75,6 +75,8 @@ class Broken:
 
     message: str
     place: Place
+    is_source: bool = True
+    """False: it is too large, and holds data."""
 
 
 @dataclass
@@ -198,7 +200,8 @@ class Sources:
             text = self.read(path)
         except (OSError, ValueError, LookupError) as error:
             reason = str(error) if isinstance(error, ValueError) else "cannot be read"
-            self.broken[path] = Broken(f"The file {reason}.", start)
+            is_source = "is larger than" not in reason
+            self.broken[path] = Broken(f"The file {reason}.", start, is_source)
             return None
         try:
             with warnings.catch_warnings():

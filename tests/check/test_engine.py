@@ -258,3 +258,13 @@ def test_an_open_conflict_is_called_one(project: Check) -> None:
     (found,) = project(f"y = 0\n{text}", prelude=False).findings
     assert found.code == "DT000" and found.place.line == 2
     assert found.message == "A conflict of an update or a merge is still open."
+
+
+def test_a_table_of_megabytes_may_be_imported_but_not_checked(
+    project: Check,
+) -> None:
+    table = "ROWS = [\n" + '    "a row of some words",\n' * 90_000 + "]\n"
+    result = project(f"from table import ROWS\n\n{MISSPELT}\n--- table.py\n{table}")
+    assert "DT000" not in codes(result)
+    (found,) = project("", prelude=False, paths=("table.py",)).findings
+    assert (found.code, found.severity) == ("DT000", "error")

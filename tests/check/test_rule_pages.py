@@ -132,8 +132,9 @@ def test_a_terminal_is_not_overrun(columns: int, monkeypatch: pytest.MonkeyPatch
 
 def test_json_of_one_and_of_all() -> None:
     one = json.loads(explain("dt201", json=True))
-    assert list(one) == ["code", "name", "severity", "summary", "manual"]
+    assert list(one) == ["version", "code", "name", "severity", "summary", "manual"]
     assert one["code"] == "DT201" and one["manual"].startswith(f"{one['summary']}\n\n")
     every = json.loads(explain(None, json=True))
-    assert [each["code"] for each in every] == [each.code for each in ENTRIES]
-    assert one in every
+    assert list(every) == ["version", "rules"] and every["version"] == one.pop("version") == 1
+    assert [each["code"] for each in every["rules"]] == [each.code for each in ENTRIES]
+    assert one in every["rules"]
