@@ -156,9 +156,8 @@ class Reader:
                     main = main or launch.main
                 else:
                     self._add_unknown_launch(launch)
-        for key, candidate in self._reachable(cls, program, main):
-            if key not in elsewhere and key not in launched:
-                candidates[key] = candidate
+        for key, candidate in self._reachable(cls, program, main, launched | elsewhere):
+            candidates[key] = candidate
         any_launched = any(candidate.launched for candidate in candidates.values())
         chosen = []
         for candidate in candidates.values():
@@ -177,11 +176,14 @@ class Reader:
             self.faults.append(Fault("DT002", Match(config.site.place, why)))
 
     def _reachable(
-        self, cls: Class, program: Program, main: Function | None
+        self, cls: Class, program: Program, main: Function | None, known: set[object]
     ) -> Iterator[tuple[object, Candidate]]:
-        """Factories and instances in the script, the trainer's module and what they import."""
+        """Factories and instances in the script, the trainer's module and what they import.
+
+        Those that are `known` are not evaluated a second time.
+        """
         paths = dict.fromkeys([program.module.path, cls.site.module.path])
-        seen: set[object] = set()
+        seen = set(known)
         accepted = accepted_class(cls, main, program)
         for scope in [scope for path in paths for scope in program.scopes(path)]:
             for name, value in scope.names.items():
