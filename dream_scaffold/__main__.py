@@ -14,7 +14,10 @@ def main() -> None:
     gc.disable()
     command, *rest = sys.argv[1:] or [""]
     if command == "check" and not any(word.startswith("-") for word in rest):
-        sys.exit(_check(tuple(rest)))
+        try:
+            sys.exit(_check(tuple(rest)))
+        except FileNotFoundError:
+            pass  # The folder that it was started in is gone; the long way says so.
     from .cli import main as run
 
     run()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from io import TextIOWrapper
 
-from ..errors import DreamError
+from ..errors import DreamError, tell
 from .engine import check
 from .options import Options
 from .rules import RULES, rule_of
@@ -38,7 +38,7 @@ def run(options: Options) -> int:
             result = replace(result, findings=with_fixes(result))
         text = render(result)
     except DreamError as error:
-        print(f"error: {error.fact}\nhelp: {error.remedy}", file=sys.stderr)
+        tell(error, as_json=options.output_format == "json")
         return 2
     if text:
         print(text)

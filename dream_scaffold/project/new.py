@@ -38,8 +38,9 @@ def create(target: Path, options: Options, *, force: bool = False, git: bool = T
     or the file system refuses.
     """
     options.check()
-    clear_up(target)
-    check_target(target, force=force)
+    with refused_by_the_system(target):
+        clear_up(target)
+        check_target(target, force=force)
     with refused_by_the_system(target), staged(target) as stage:
         project = stage / options.name
         project.mkdir()

@@ -8,6 +8,7 @@ moves all of them back; after a kill, the next `dream new` there does.
 import filecmp
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -29,10 +30,9 @@ ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if has
 def check_target(target: Path, *, force: bool) -> None:
     """Raise `DreamError` where no project can be made at `target`."""
     if not target.parent.is_dir():
-        fact = f"There is no folder {target.parent} to make {target.name} in."
-        raise DreamError(fact, f"Create it first: mkdir -p {target.parent}")
+        raise _no_folder(target)
     if os.path.lexists(target) and not target.is_dir():
-        raise DreamError(f"{target} exists and is not a folder.", "Choose another path.")
+        raise DreamError(f"{target} exists and is {_kind(target)}.", "Choose another path.")
     if target.is_dir() and any(target.iterdir()) and not force:
         raise DreamError(
             f"{target} exists and is not empty.",
@@ -43,6 +43,21 @@ def check_target(target: Path, *, force: bool) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         fact = f"You have no permission to write in {folder}."
         raise DreamError(fact, "Choose another path, or ask for that permission.")
+
+
+def _no_folder(target: Path) -> DreamError:
+    """Why nothing can be made where `target` shall lie."""
+    for place in target.parents:
+        if os.path.lexists(place) and not place.is_dir():
+            return DreamError(f"{place} is {_kind(place)}.", "Choose another path.")
+    fact = f"There is no folder {target.parent} to make {target.name} in."
+    return DreamError(fact, f"Create it first: mkdir -p {shlex.quote(os.fspath(target.parent))}")
+
+
+def _kind(place: Path) -> str:
+    """What lies there instead of a folder."""
+    is_loose = place.is_symlink() and not os.path.exists(place)
+    return "a symbolic link to nothing" if is_loose else "not a folder"
 
 
 @contextmanager

@@ -405,8 +405,8 @@ class TestCommandLine:
         record = json.loads(fits.stdout)
         assert fits.returncode == 0 and record["ok"] is True
         assert list(record) == [
-            "ok", "rank", "world_size", "local_world_size", "mesh", "parameters", "memory",
-            "collectives", "errors", "notes",
+            "version", "ok", "rank", "world_size", "local_world_size", "mesh", "parameters",
+            "memory", "collectives", "errors", "notes",
         ]  # fmt: skip
         assert (record["rank"], record["world_size"], record["local_world_size"]) == (9, 16, 4)
         assert record["mesh"][1] == {

@@ -235,8 +235,10 @@ JSON = {
     "new --list": ["new", "--list", "--json"],
     "new --pretend": ["new", "{there}", "--defaults", "--pretend", "--json"],
     "update": ["update", "{project}", "--dry-run", "--json"],
+    "check --output-format": ["check", "{project}", "--output-format", "json"],
     "check": ["check", "{project}", "--json"],
     "explain": ["explain", "DT201", "--json"],
+    "explain, all": ["explain", "--json"],
     "doctor": ["doctor", "{project}", "--no-smoke", "--json"],
     "add": ["add", "callback", "Seen", "--project", "{project}", "--pretend", "--json"],
     "dry-run": ["dry-run", "{project}/train.py", "--world-size", "2", "--json"],
@@ -256,4 +258,42 @@ def test_json_is_one_object_and_nothing_else(words: list[str], tmp_path: Path) -
     assert dream("new", str(project), "--parallel", "single", "--no-git").returncode == 0
     done = dream(*(word.format(**places) for word in words))
     assert done.returncode in (0, 1), done.stderr
-    assert isinstance(json.loads(done.stdout), dict)
+    assert json.loads(done.stdout)["version"] == 1
+
+
+BROKEN = {
+    "new": ["new", "--json"],
+    "new, a name": ["new", "con", "--json"],
+    "new, a template": ["new", "mine", "--template", "nowhere", "--json"],
+    "update": ["update", "--json"],
+    "update --abort": ["update", "--abort", "--json"],
+    "check": ["check", "nowhere", "--json"],
+    "check --output-format": ["check", "nowhere", "--output-format=json"],
+    "explain": ["explain", "DT999", "--json"],
+    "doctor": ["doctor", "one", "two", "--json"],
+    "add": ["add", "callback", "Seen", "--json"],
+    "add, no name": ["add", "hook", "--json"],
+    "dry-run": ["dry-run", "nowhere.py", "--json"],
+    "an option that is none": ["check", "--bogus", "--json"],
+    "a command that is none": ["bogus", "--json"],
+}
+
+
+@pytest.mark.parametrize("words", BROKEN.values(), ids=BROKEN)
+def test_an_error_is_one_object_too(words: list[str], tmp_path: Path) -> None:
+    done = dream(*words, folder=tmp_path)
+    plain = dream(*(word for word in words if "json" not in word), folder=tmp_path)
+    error = json.loads(done.stdout)["error"]
+    assert list(error) == ["fact", "help"] and error["fact"] in done.stderr
+    assert done.returncode == plain.returncode == 2
+    assert plain.stdout == ""
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_update_taken_back_is_told_as_json(tmp_path: Path) -> None:
+    dream("new", "mine", "--parallel", "ddp", "--no-git", folder=tmp_path)
+    dream("update", "mine", "--parallel", "fsdp", folder=tmp_path)
+    done = dream("update", "mine", "--abort", "--json", folder=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["version"] == 1 and told["project"] == str(tmp_path / "mine")
+    assert told["told"] == "The last update is taken back."

@@ -174,3 +174,69 @@ def test_update_leaves_it_to_copier(template: Path, tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 2 and "Run: copier update" in done.stderr
+
+
+def repository_of(template: Path, marker: Path) -> None:
+    """Make the template write a `.git` whose settings name a command."""
+    (template / "copier.yml").write_text("_exclude: [copier.yml]\nd: {type: str, default: .git}\n")
+    folder = template / "{{ d }}"
+    folder.mkdir()
+    command = f"touch '{marker}'; false"
+    (folder / "config").write_text(f'[core]\n\tfsmonitor = "{command}"\n')
+
+
+def test_a_repository_that_a_template_writes_is_code(template: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    repository_of(template, marker)
+    before = left(tmp_path)
+    for words in (["--pretend"], ["--no-git"], []):
+        done = new(tmp_path, "mine", "--template", template, *words, code=2)
+        assert "writes .git, and git runs code that is named there" in done.stderr
+        assert left(tmp_path) == before
+    done = new(tmp_path, "mine", "--template", template, "--trust")
+    assert "the template has made a repository of its own" in done.stdout
+    assert not marker.exists()
+
+
+def test_migrations_are_code_of_a_later_day(template: Path, tmp_path: Path) -> None:
+    with (template / "copier.yml").open("a") as file:
+        file.write('_migrations: [{version: v2, command: "echo \\e[2K"}]\n')
+    done = new(tmp_path, "mine", "--template", template, code=2)
+    assert "migration, at copier update: echo \\x1b[2K." in done.stderr
+    assert left(tmp_path) == {"template"}
+
+
+def test_files_that_python_cannot_read_are_no_hindrance(template: Path, tmp_path: Path) -> None:
+    (template / "broken.py").write_text("def (\n")
+    (template / "binary.py").write_bytes(b"\0\xff")
+    done = new(tmp_path, "mine", "--template", template, "--no-git")
+    assert "  binary.py\n  broken.py\n" in done.stdout
+    assert "It could not be checked: " in done.stdout
+
+
+def test_a_project_inside_of_its_template(template: Path, tmp_path: Path) -> None:
+    for words in ([], ["--pretend"]):
+        done = new(tmp_path, template / "mine", "--template", template, *words, code=2)
+        assert "lies in the template" in done.stderr
+    assert left(template) == {"copier.yml", "notes.md", "train.py.jinja"}
+
+
+def test_update_and_add_say_what_it_is_anywhere_inside(template: Path, tmp_path: Path) -> None:
+    (template / "{{ _copier_conf.answers_file }}.jinja").write_text(
+        "{{ _copier_answers|to_nice_yaml -}}\n"
+    )
+    project = tmp_path / "mine"
+    new(tmp_path, "mine", "--template", template, "--no-git")
+    (project / "inner").mkdir()
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    for words in (["update", "inner"], ["add", "callback", "Seen"], ["add", "launch", "slurm"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "dream_scaffold", *words],
+            cwd=project,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2, done.stdout
+        assert f"{project} was made from a template that is not of dream." in done.stderr
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before

@@ -176,3 +176,37 @@ def test_a_kill_while_files_are_moved_is_taken_back_by_the_next_run(tmp_path: Pa
         clear_up(folder)
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     raise AssertionError("it was never finished")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["new", "my-lm", "--parallel", "single"],
+        ["new", "my-lm", "--parallel", "single", "--pretend"],
+        ["update"],
+        ["add", "callback", "Seen"],
+        ["check"],
+        ["check", "train.py"],
+    ],
+    ids=" ".join,
+)
+def test_a_folder_too_deep_for_the_system_is_said(tmp_path: Path, words: list[str]) -> None:
+    """Its own path is longer than any call takes; a process can be in it all the same."""
+    script = (
+        "import os, runpy, sys\n"
+        "for _ in range(25):\n"
+        "    os.makedirs('d' * 200, exist_ok=True)\n"
+        "    os.chdir('d' * 200)\n"
+        f"sys.argv = ['dream', *{words!r}]\n"
+        "runpy.run_module('dream_scaffold', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")

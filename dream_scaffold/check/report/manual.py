@@ -44,7 +44,7 @@ def list_rules(rules: Sequence[Rule]) -> str:
 
 
 def as_json(rules: Sequence[Rule], one: bool) -> str:
-    """The rules as JSON: a list of objects, or `one` object."""
+    """The rules as one JSON object, or that of `one`; its keys stay."""
     import json
 
     told = [
@@ -57,7 +57,8 @@ def as_json(rules: Sequence[Rule], one: bool) -> str:
         }
         for each in map(entry, rules)
     ]
-    return json.dumps(told[0] if one else told, indent=2)
+    report: dict[str, object] = {"version": 1}
+    return json.dumps(report | (told[0] if one else {"rules": told}), indent=2)
 
 
 def _columns() -> int:

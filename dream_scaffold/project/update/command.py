@@ -52,7 +52,12 @@ def update_command(
     if abort:
         from .run import take_back
 
-        typer.echo(take_back(project))
+        told = take_back(project)
+        if as_json:
+            import json
+
+            told = json.dumps({"version": 1, "project": str(project), "told": told}, indent=2)
+        typer.echo(told)
         return
     from .run import update
     from .show import as_json as json_of

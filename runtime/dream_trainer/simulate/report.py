@@ -112,7 +112,7 @@ class Report:
 
     def as_json(self) -> str:
         """The report as one JSON object; sizes are bytes."""
-        record: dict[str, Any] = {"ok": self.ok} | asdict(self)
+        record: dict[str, Any] = {"version": 1, "ok": self.ok} | asdict(self)
         if self.memory is not None:
             record["memory"] |= {"device": self.memory.device, "fits": self.memory.fits}
         return json.dumps(record, indent=2)
