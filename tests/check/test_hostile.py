@@ -260,7 +260,6 @@ def test_deep_nesting(project: Check, expression: str) -> None:
         (b"def f(:\n", "Invalid syntax."),
         (b"x = (\n", "'(' was never closed."),
         (b"if x:\ny = 1\n", "Expected an indented block after 'if' statement on line 1."),
-        (b"x = 1\n" * 400_000, "The file is larger than 2,000,000 bytes."),
     ],
 )
 def test_a_broken_file_is_told_and_the_others_are_checked(

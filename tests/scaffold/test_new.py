@@ -226,7 +226,7 @@ REFUSALS = {
         "Choose another path.",
     ),
     "new dangling --parallel ddp --force": (
-        "{here}/dangling exists and is not a folder.",
+        "{here}/dangling exists and is a symbolic link to nothing.",
         "Choose another path.",
     ),
     "new blocked --parallel ddp --force": (
