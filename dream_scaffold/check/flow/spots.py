@@ -29,7 +29,7 @@ class Written:
 
     @property
     def text(self) -> str:
-        return ast.get_source_segment(self.module.text, self.node) or ""
+        return self.module.text_of(self.node)
 
 
 class WrittenCall(Written):
