@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 
 from .configurations import Candidate
-from .facts import Setting
-from .values.domain import (
-    Record,
-    Value,
-)
+from .facts import Place, Setting
+from .values.domain import Record, Site, Value
 from .values.literals import literal
 
 DEEPEST = 6
@@ -16,7 +13,8 @@ DEEPEST = 6
 def settings_of(candidate: Candidate) -> dict[str, Setting]:
     """Dotted name -> what the field holds, where every path agrees on it."""
     merged: dict[str, Setting] = {}
-    tables = [dict(_flat(value, "", 0)) for value in candidate.values]
+    places: dict[Site, Place] = {}
+    tables = [dict(_flat(value, "", 0, places)) for value in candidate.values]
     for table in tables:
         for name, setting in table.items():
             known = merged.setdefault(name, setting)
@@ -28,14 +26,19 @@ def settings_of(candidate: Candidate) -> dict[str, Setting]:
     return merged
 
 
-def _flat(value: Value, prefix: str, depth: int) -> Iterator[tuple[str, Setting]]:
+def _flat(
+    value: Value, prefix: str, depth: int, places: dict[Site, Place]
+) -> Iterator[tuple[str, Setting]]:
+    """The fields of a record; most are defaults, and share the place of the call."""
     if not isinstance(value, Record) or depth > DEEPEST:
         return
     for name, inner in value.fields.items():
         origin = value.origins.get(name)
-        place = (origin.site if origin is not None else value.site).place
+        site = origin.site if origin is not None else value.site
+        if site not in places:
+            places[site] = site.place
         is_known = value.opened is None and literal(inner)
         explicit = origin is not None and origin.explicit
         shown = inner if is_known else None
-        yield f"{prefix}{name}", Setting(shown, is_known, place, explicit)
-        yield from _flat(inner, f"{prefix}{name}.", depth + 1)
+        yield f"{prefix}{name}", Setting(shown, is_known, places[site], explicit)
+        yield from _flat(inner, f"{prefix}{name}.", depth + 1, places)
