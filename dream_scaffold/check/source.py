@@ -54,20 +54,6 @@ class Module:
         end = self._column(end_line, getattr(node, "end_col_offset", None) or 0)
         return Place(self.shown, line, start, end_line, end)
 
-    def text_of(self, node: ast.AST) -> str:
-        """The source of `node`."""
-        place = self.place(node)
-        lines = self.lines[place.line - 1 : place.end_line]
-        if lines:
-            lines[-1] = lines[-1][: place.end_column - 1]
-            lines[0] = lines[0][place.column - 1 :]
-        return "\n".join(lines)
-
-    @cached_property
-    def may_yield(self) -> bool:
-        """Whether there may be generators in it."""
-        return "yield" in self.text
-
     def name_place(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Place:
         """Where the name of a class or function stands."""
         at = self.place(node)

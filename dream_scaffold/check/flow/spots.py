@@ -29,7 +29,12 @@ class Written:
 
     @property
     def text(self) -> str:
-        return self.module.text_of(self.node)
+        place = self.module.place(self.node)
+        lines = self.module.lines[place.line - 1 : place.end_line]
+        if lines:
+            lines[-1] = lines[-1][: place.end_column - 1]
+            lines[0] = lines[0][place.column - 1 :]
+        return "\n".join(lines)
 
 
 class WrittenCall(Written):
